@@ -6,7 +6,7 @@
 SHELL := /bin/bash
 PG_OPTION := $(if $(PG),--pg $(PG))
 
-.PHONY: help schema settings reference book demo test test-repeat versions server browser screenshots api-check clients-check dbt-check vacuum-check chaos ha-check citus-check mutants simulate fmt lint deny deploy-check deb release-check fuzz ci cargo
+.PHONY: help schema settings rights reference book demo test test-repeat versions server browser screenshots api-check clients-check dbt-check vacuum-check chaos ha-check citus-check mutants simulate fmt lint deny deploy-check deb release-check fuzz ci cargo
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | while IFS=$$'\t' read -r target text; \
@@ -22,6 +22,10 @@ schema: ## Write schema.sql from the files in schema/
 
 settings: cargo ## Write the table of docs/worker.md from the worker's settings
 	cargo test -p tests --locked -- --ignored settings_table
+
+rights: cargo ## Write the table of rights of SECURITY.md from what each role may do
+	cargo build --locked
+	cargo run --locked --quiet --bin cluster -- run $(PG_OPTION) -- cargo test -p tests --locked -- --ignored the_table_of_rights
 
 reference: cargo ## Write docs/reference/ from the schema, the command lines and the API
 	cargo build --locked

@@ -14,9 +14,13 @@
 --   04_targets         other databases in which tasks run
 --   04_queue_conditions   while which conditions workers claim from a queue
 --   05_tasks           live tasks, one live task per deduplication key
---   06_attempts        one row per finished attempt, one partition per day; prune
+--   06_attempts        one row per finished attempt, one partition per day
+--   06_prune           what is old or no longer needed is deleted
 --   07_workers         live workers, all workers since the start of the history, orders to them, progress
+--   08_limits          which limits apply to a task, and the creation of missing ones
 --   08_permits         blocked <-> pending
+--   08_suspects        the tasks that ran when the server crashed
+--   08_watched_lanes   whether an enqueue notifies the workers
 --   09_enqueue         -> scheduled | blocked | pending
 --   09_notifications   events that are reported, and the outbox of notifications
 --   (claim)            pending -> running      queue/src/transition/claim.rs
@@ -52,6 +56,9 @@ BEGIN;
 
 SET LOCAL client_min_messages = warning;
 SET LOCAL search_path = pg_catalog;
+-- Where and how the tables are stored is no matter of a setting of the database.
+SET LOCAL default_tablespace = '';
+SET LOCAL default_table_access_method = heap;
 
 -- Version of this schema, and the oldest version whose programs can use it. No other place repeats these
 -- numbers: the programs read their own schema version from the next line (queue/src/schema.rs).
@@ -66,8 +73,15 @@ BEGIN
             current_setting('server_encoding') USING ERRCODE = '0A000',
             HINT = 'Use a database that was created with ENCODING ''UTF8'' TEMPLATE template0.';
     END IF;
-    -- Serializes sessions that apply this file.
-    PERFORM pg_advisory_xact_lock(7236270911);
+    -- Serializes sessions that install the schema, which would fail if they created the same object. A session of
+    -- another program that holds this lock must not keep them from their work. Once the schema exists, 01_roles.sql
+    -- locks a table instead.
+    IF current_setting('mill.copy', true) IS DISTINCT FROM 'on' THEN
+        FOR tries IN 1..100 LOOP
+            EXIT WHEN pg_try_advisory_xact_lock(7236270911);
+            PERFORM pg_sleep(0.1);
+        END LOOP;
+    END IF;
     IF EXISTS (SELECT FROM pg_extension e WHERE e.extname = 'citus') THEN
         -- The schema exists on the coordinator only. Citus would create its roles on the data nodes, too, and then
         -- connect to these nodes as mill_owner, which cannot log in.
@@ -170,7 +184,45 @@ BEGIN
 END
 $$;
 SET LOCAL ROLE mill_owner;
+DO $$
+BEGIN
+    -- One session applies this file, or a migration, at a time.
+    IF to_regclass('mill.schema_version') IS NOT NULL THEN
+        LOCK TABLE mill.schema_version IN SHARE ROW EXCLUSIVE MODE;
+    END IF;
+END
+$$;
 COMMENT ON SCHEMA mill IS 'pgmill: a fleet of workers that run SQL tasks';
+
+-- Default privileges of mill_owner, as a rule for all roles of a server sets them, would give other roles rights on
+-- each object of this schema. They end here, and with them the rights that they have given.
+DO $$
+DECLARE
+    rule record;
+BEGIN
+    FOR rule IN
+        SELECT CASE d.defaclobjtype WHEN 'r' THEN 'TABLES' WHEN 'S' THEN 'SEQUENCES' WHEN 'f' THEN 'ROUTINES'
+                WHEN 'T' THEN 'TYPES' WHEN 'n' THEN 'SCHEMAS' ELSE 'LARGE OBJECTS' END AS objects,
+            coalesce('IN SCHEMA ' || quote_ident(n.nspname), '') AS place,
+            CASE x.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(r.rolname) END AS grantee,
+            d.defaclnamespace IN (0, 'mill'::regnamespace) AND (r.rolname IN ('mill_worker', 'mill_operator',
+                'mill_producer', 'mill_viewer')) IS NOT TRUE AS in_schema
+        FROM pg_default_acl d LEFT JOIN pg_namespace n ON n.oid = d.defaclnamespace
+            CROSS JOIN aclexplode(d.defaclacl) x LEFT JOIN pg_roles r ON r.oid = x.grantee
+        -- PUBLIC may use each new routine and each new type anyway.
+        WHERE d.defaclrole = 'mill_owner'::regrole AND x.grantee <> d.defaclrole
+            AND NOT (x.grantee = 0 AND d.defaclobjtype IN ('f', 'T'))
+        GROUP BY 1, 2, 3, 4
+    LOOP
+        EXECUTE format('ALTER DEFAULT PRIVILEGES %s REVOKE ALL ON %s FROM %s', rule.place, rule.objects, rule.grantee);
+        IF rule.in_schema AND rule.objects IN ('TABLES', 'SEQUENCES', 'ROUTINES') THEN
+            EXECUTE format('REVOKE ALL ON ALL %s IN SCHEMA mill FROM %s', rule.objects, rule.grantee);
+        ELSIF rule.in_schema AND rule.objects = 'SCHEMAS' THEN
+            EXECUTE format('REVOKE ALL ON SCHEMA mill FROM %s', rule.grantee);
+        END IF;
+    END LOOP;
+END
+$$;
 
 CREATE OR REPLACE FUNCTION mill.membership_rights() RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -181,6 +233,22 @@ COMMENT ON FUNCTION mill.membership_rights IS
     'has them (INHERIT), or can assume them (SET). Since PostgreSQL 16, a membership may give neither';
 GRANT EXECUTE ON FUNCTION mill.membership_rights TO mill_producer, mill_viewer;
 
+CREATE OR REPLACE FUNCTION mill.may_act_as(role oid, allowed text[]) RETURNS boolean
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    -- Thousands of roles may be allowed, and pg_has_role is slow: it is asked about the roles that can be the answer.
+    WITH RECURSIVE candidate (oid) AS (
+        SELECT may_act_as.role UNION SELECT 'pg_database_owner'::regrole
+        UNION SELECT m.roleid FROM candidate c JOIN pg_auth_members m ON m.member = c.oid
+    )
+    SELECT EXISTS (SELECT FROM candidate c JOIN pg_roles r ON r.oid = c.oid
+            WHERE r.rolname::text = ANY (allowed) AND pg_has_role(may_act_as.role, r.oid, mill.membership_rights()))
+        OR EXISTS (SELECT FROM pg_roles u JOIN pg_roles r ON r.rolname::text = ANY (allowed)
+            WHERE u.oid = may_act_as.role AND u.rolsuper)
+$$;
+COMMENT ON FUNCTION mill.may_act_as IS
+    'Returns whether a role is one of these roles, or may use the rights of one of them: profiles.allowed';
+GRANT EXECUTE ON FUNCTION mill.may_act_as TO mill_producer, mill_viewer;
+
 -- schema/02_types.sql -----------------------------------------------------------------------------
 
 -- Types: enums and domains. The programs have the same enums (tests/project/schema.rs compares them).
@@ -190,12 +258,12 @@ BEGIN
     IF to_regtype('mill.state') IS NULL THEN
         CREATE TYPE mill.state AS ENUM ('scheduled', 'blocked', 'pending', 'running');
         CREATE TYPE mill.outcome AS ENUM
-            ('succeeded', 'failed', 'cancelled', 'timed_out', 'lost', 'unknown');
+            ('succeeded', 'failed', 'cancelled', 'timed_out', 'lost', 'unknown', 'interrupted');
         CREATE TYPE mill.priority AS ENUM ('low', 'normal', 'high', 'critical', 'reserved');
         CREATE TYPE mill.mode AS ENUM ('transaction', 'autocommit');
         CREATE TYPE mill.isolation AS ENUM ('read_committed', 'repeatable_read', 'serializable');
         CREATE TYPE mill.backoff AS ENUM ('fixed', 'exponential');
-        CREATE TYPE mill.limit_kind AS ENUM ('key', 'group', 'queue');
+        CREATE TYPE mill.limit_kind AS ENUM ('key', 'group', 'queue', 'crash');
         CREATE TYPE mill.reserved_capacity AS ENUM ('none', 'low', 'medium', 'high');
         CREATE TYPE mill.expected AS ENUM ('succeeded', 'failed', 'finished', 'always');
         CREATE TYPE mill.join_mode AS ENUM ('all', 'any');
@@ -344,7 +412,8 @@ COMMENT ON COLUMN mill.settings.declaring_roles IS
 COMMENT ON COLUMN mill.settings.hide_statements IS
     'Whether mill_viewer is denied access to statements, parameters, results, notices and messages';
 COMMENT ON COLUMN mill.settings.max_crashes IS
-    'A task ends as lost when the worker of this many of its attempts has died';
+    'A task ends as lost when the worker of this many of its attempts has died, or the server has crashed this many '
+    'times while no other task could be the cause';
 COMMENT ON COLUMN mill.settings.reserved_capacity IS
     'Share of the fleet''s readers that run only tasks of priority reserved, see mill.set_reserved_capacity';
 COMMENT ON COLUMN mill.settings.backlog_wait IS
@@ -431,6 +500,60 @@ UPDATE mill.settings SET history_retention = least(history_retention, '1000 year
     schedule_log_retention = least(schedule_log_retention, '1000 years'),
     audit_retention = least(audit_retention, '1000 years')
     WHERE greatest(history_retention, schedule_log_retention, audit_retention) > '1000 years';
+
+CREATE TABLE IF NOT EXISTS mill.locks (
+    name text PRIMARY KEY,
+    holder uuid,
+    held_until timestamptz
+);
+COMMENT ON TABLE mill.locks IS
+    'One row per kind of work that only one session of the fleet may do at a time. Sessions lock the row, or hold it '
+    'for a while. Everybody may take an advisory lock, and so keep the fleet from its work; nobody else may lock these '
+    'rows';
+COMMENT ON COLUMN mill.locks.holder IS 'Worker that holds the row';
+INSERT INTO mill.locks (name)
+    VALUES ('history'), ('conditions'), ('target epochs'), ('schedule sync'), ('fleet metrics') ON CONFLICT DO NOTHING;
+
+CREATE OR REPLACE FUNCTION mill.lock(name text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM FROM mill.locks l WHERE l.name = lock.name FOR UPDATE;
+END
+$$;
+COMMENT ON FUNCTION mill.lock IS 'Locks a row of mill.locks until the end of the transaction';
+GRANT EXECUTE ON FUNCTION mill.lock TO mill_worker, mill_operator;
+
+CREATE OR REPLACE FUNCTION mill.hold_lock(name text, holder uuid, held_for interval) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    -- A time in the far future is from before the clock was set back.
+    UPDATE mill.locks l SET holder = hold_lock.holder, held_until = clock_timestamp() + held_for
+        WHERE l.name = hold_lock.name AND (l.holder = hold_lock.holder OR l.holder IS NULL
+            OR l.held_until NOT BETWEEN clock_timestamp() AND clock_timestamp() + interval '1 hour');
+    RETURN FOUND;
+END
+$$;
+COMMENT ON FUNCTION mill.hold_lock IS
+    'Holds a row of mill.locks for a worker, at most for an hour. Returns false if another worker holds it';
+GRANT EXECUTE ON FUNCTION mill.hold_lock TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.check_size(what text, document jsonb) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    limit_bytes CONSTANT integer := (SELECT s.statement_limit_bytes FROM mill.settings s);
+BEGIN
+    -- The length of the text counts, because that is sent to workers and clients. It can be a thousand times the
+    -- length of what is stored, and exceed what the server can send.
+    IF octet_length(document::text) > limit_bytes THEN
+        RAISE EXCEPTION 'the % % bytes long; the maximum is % bytes', what, octet_length(document::text), limit_bytes
+            USING ERRCODE = '54000',
+                HINT = 'Store bulk data in a table, or raise statement_limit_bytes in mill.settings.';
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.check_size IS
+    'Raises an error if the text of a document is longer than settings.statement_limit_bytes. what: subject and verb '
+    'of the message, such as "params are"';
 
 CREATE OR REPLACE FUNCTION mill.sees_statements() RETURNS boolean
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -562,15 +685,26 @@ COMMENT ON COLUMN mill.profiles.allowed IS 'Roles whose members may enqueue task
 COMMENT ON COLUMN mill.profiles.routines IS
     'Routines (schema.name) of which a task of the profile has to call one; null: a task may have any statement';
 COMMENT ON COLUMN mill.profiles.key IS
-    'Random key by which a caller of mill.submit proves that it may use the profile. mill.submit cannot check this '
-    'itself: a SECURITY DEFINER function cannot determine its caller';
+    'Random secret of the keys by which a caller of mill.submit proves that it may use the profile. mill.submit cannot '
+    'check this itself: a SECURITY DEFINER function cannot determine its caller';
+
+-- A key names a role and proves that this role has been allowed to use the profile, in a session of the same login.
+CREATE OR REPLACE FUNCTION mill.profile_key(secret uuid, role oid) RETURNS uuid
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT encode(oidsend(profile_key.role) || substr(uuid_send(secret), 1, 2)
+        || substr(sha256(uuid_send(secret) || oidsend(profile_key.role) || oidsend(r.oid)), 1, 10), 'hex')::uuid
+    FROM pg_roles r WHERE r.rolname = session_user
+$$;
+COMMENT ON FUNCTION mill.profile_key IS
+    'Returns the key of a profile for a role: the number of the role, two bytes by which mill.name_of_profile finds '
+    'the secret, and a hash of the secret, the role and the login';
+GRANT EXECUTE ON FUNCTION mill.profile_key TO mill_producer, mill_viewer;
 
 -- current_user is the role that executes the query: in a SECURITY DEFINER function, the owner of the function.
 CREATE OR REPLACE VIEW mill.my_profiles WITH (security_barrier) AS
-SELECT p.name, p.description, p.key
-FROM mill.profiles p
-WHERE EXISTS (SELECT FROM unnest(p.allowed) AS a(role) JOIN pg_roles r ON r.rolname = a.role
-    WHERE pg_has_role(current_user, r.oid, mill.membership_rights()));
+SELECT p.name, p.description, mill.profile_key(p.key, u.oid) AS key
+FROM mill.profiles p JOIN pg_roles u ON u.rolname = current_user
+WHERE mill.may_act_as(u.oid, p.allowed);
 COMMENT ON VIEW mill.my_profiles IS 'Profiles that the current user may use for tasks';
 GRANT SELECT ON mill.my_profiles TO mill_producer;
 
@@ -589,16 +723,21 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.profile IS
-    'Returns the key of a profile, for mill.submit and mill.enqueue_many. Raises an error if the current user may not '
-    'use the profile';
+    'Returns a key of a profile, for mill.submit and mill.enqueue_many in sessions of the same login, as long as the '
+    'current user may use the profile. Raises an error if it may not';
 GRANT EXECUTE ON FUNCTION mill.profile TO mill_producer;
 
 CREATE OR REPLACE FUNCTION mill.name_of_profile(profile uuid) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
+    given CONSTANT bytea := uuid_send(profile);
     found_name text;
 BEGIN
-    SELECT p.name INTO found_name FROM mill.profiles p WHERE p.key = profile;
+    -- The role in the key has to be allowed now: it may have lost the right since the key was made.
+    SELECT p.name INTO found_name FROM mill.profiles p
+        JOIN pg_roles u ON u.oid = ('x' || encode(substr(given, 1, 4), 'hex'))::bit(32)::bigint::oid
+        WHERE substr(uuid_send(p.key), 1, 2) = substr(given, 5, 2) AND mill.profile_key(p.key, u.oid) = profile
+            AND mill.may_act_as(u.oid, p.allowed);
     IF found_name IS NULL THEN
         RAISE EXCEPTION 'unknown profile key' USING ERRCODE = '42501', HINT = 'Pass profile => mill.profile(''name'').';
     END IF;
@@ -606,7 +745,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.name_of_profile IS
-    'Returns the name of the profile with this key, for mill.submit. Raises an error if the key is unknown';
+    'Returns the name of the profile with this key, for mill.submit. Raises an error if the key is unknown or of '
+    'another login, or if its role may no longer use the profile';
 
 -- The functions that declare jobs are SECURITY DEFINER, so current_user is their owner here. The check
 -- applies to the session user instead, or to the role assumed with SET ROLE.
@@ -615,8 +755,8 @@ LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     caller text := coalesce(nullif(current_setting('role'), 'none'), session_user);
 BEGIN
-    IF NOT EXISTS (SELECT FROM mill.profiles p, unnest(p.allowed) AS a(role) JOIN pg_roles r ON r.rolname = a.role
-        WHERE p.name = check_profile.name AND pg_has_role(caller, r.oid, mill.membership_rights()))
+    IF NOT EXISTS (SELECT FROM mill.profiles p JOIN pg_roles u ON u.rolname = caller
+        WHERE p.name = check_profile.name AND mill.may_act_as(u.oid, p.allowed))
     THEN
         RAISE EXCEPTION 'role "%" may not use profile "%"', caller, name USING ERRCODE = '42501',
             HINT = format('A member of mill_owner can allow it: SELECT mill.set_profile(%L, allowed => ARRAY[%L])',
@@ -1190,7 +1330,8 @@ DECLARE
     ended integer;
 BEGIN
     -- Another worker checks at the same time.
-    IF NOT pg_try_advisory_xact_lock(7236270916) THEN
+    PERFORM FROM mill.locks l WHERE l.name = 'conditions' FOR UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN
         RETURN 0;
     END IF;
     PERFORM mill.record_wal_position();
@@ -1372,12 +1513,14 @@ COMMENT ON COLUMN mill.targets.max_snapshot_age IS
     'Workers claim only while no transaction of the target has held its snapshot for longer; null: no such condition';
 COMMENT ON COLUMN mill.targets.max_active_sessions IS
     'Workers claim only while at most this many sessions of the target''s server are active; null: no such condition';
-GRANT SELECT, UPDATE ON mill.targets TO mill_worker;
+REVOKE UPDATE ON mill.targets FROM mill_worker;
+GRANT SELECT ON mill.targets TO mill_worker;
 
 -- Every claim of a task with a target, and every resolution, gets a number of its own.
 CREATE SEQUENCE IF NOT EXISTS mill.target_epochs;
 COMMENT ON SEQUENCE mill.target_epochs IS 'Epochs: an attempt commits in its target only if its epoch is the highest';
-GRANT USAGE, UPDATE ON SEQUENCE mill.target_epochs TO mill_worker;
+REVOKE UPDATE ON SEQUENCE mill.target_epochs FROM mill_worker;
+GRANT USAGE ON SEQUENCE mill.target_epochs TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.new_receipt(profile text) RETURNS uuid
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -1454,14 +1597,14 @@ COMMENT ON FUNCTION mill.accept_restored_target IS
 GRANT EXECUTE ON FUNCTION mill.accept_restored_target TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.raise_target_epoch(used bigint) RETURNS boolean
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     -- A target is another system. A number that no fleet reaches must not use up the sequence.
     IF used > 1000000000000000 THEN
         RAISE EXCEPTION 'epoch % of a target is not plausible', used USING ERRCODE = '22023';
     END IF;
     -- Two callers must not lower what the other one has set.
-    PERFORM pg_advisory_xact_lock(7236270915);
+    PERFORM mill.lock('target epochs');
     PERFORM setval('mill.target_epochs', used) FROM mill.target_epochs s WHERE s.last_value < used;
     RETURN FOUND;
 END
@@ -1473,7 +1616,7 @@ GRANT EXECUTE ON FUNCTION mill.raise_target_epoch TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.record_target_epoch(name text, confirmed bigint, before bigint, stored bigint)
 RETURNS void
-LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     UPDATE mill.targets t SET checked_at = clock_timestamp(), epoch = greatest(t.epoch, stored),
         restored_at = CASE WHEN before < confirmed THEN clock_timestamp() ELSE t.restored_at END,
         restored_from = CASE WHEN before < confirmed THEN before ELSE t.restored_from END
@@ -1499,7 +1642,8 @@ COMMENT ON TABLE mill.target_checks IS
     'Last checks of the conditions of targets. Unlogged: empty after a crash, until the next checks';
 COMMENT ON COLUMN mill.target_checks.held_back IS
     'Which condition does not hold, so that workers claim no task of the target; null: every condition holds';
-GRANT SELECT, INSERT, UPDATE, DELETE ON mill.target_checks TO mill_worker;
+REVOKE INSERT, UPDATE, DELETE ON mill.target_checks FROM mill_worker;
+GRANT SELECT ON mill.target_checks TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.targets_with_conditions(names text[]) RETURNS text[]
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -1522,7 +1666,7 @@ GRANT EXECUTE ON FUNCTION mill.held_targets TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.begin_target_check(name text)
 RETURNS TABLE (max_replication_lag interval, max_snapshot_age interval, max_active_sessions integer)
-LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     WITH begun AS (
         INSERT INTO mill.target_checks AS c (name, begun_at) VALUES (begin_target_check.name, now())
             ON CONFLICT (name) DO UPDATE SET begun_at = excluded.begun_at
@@ -1539,7 +1683,7 @@ COMMENT ON FUNCTION mill.begin_target_check IS
 GRANT EXECUTE ON FUNCTION mill.begin_target_check TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.end_target_check(name text, reason text) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     UPDATE mill.target_checks c SET held_back = reason
         WHERE c.name = end_target_check.name AND c.held_back IS DISTINCT FROM reason;
@@ -1812,7 +1956,8 @@ COMMENT ON COLUMN mill.tasks.transient_failures IS
     'Attempts that ended with a serialization failure, a deadlock or a lost connection. Up to a bound they do not '
     'count towards max_attempts';
 COMMENT ON COLUMN mill.tasks.crashes IS
-    'Attempts whose worker died. Up to settings.max_crashes they do not count towards max_attempts';
+    'Attempts whose worker died, and crashes of the server while no other task could be the cause. Up to '
+    'settings.max_crashes they do not count towards max_attempts';
 COMMENT ON COLUMN mill.tasks.jitter IS
     'Whether the wait before a retry is drawn at random between zero and the full wait';
 COMMENT ON COLUMN mill.tasks.at_most_once IS
@@ -1831,7 +1976,8 @@ COMMENT ON COLUMN mill.tasks.run_id IS
     'its group counts the task';
 COMMENT ON COLUMN mill.tasks.node IS 'Identifies the task within its run: run_tasks.node';
 COMMENT ON COLUMN mill.tasks.limits IS
-    'mill.limits.id of each permit that the task needs, in the order of acquisition; null: none';
+    'mill.limits.id of each permit that the task needs, in the order of acquisition; null: none. Not above 0: a limit '
+    'that does not exist yet, see mill.required_limits';
 COMMENT ON COLUMN mill.tasks.blocking_limit_id IS
     'Blocked tasks: the limit whose permit the task waits for. The task already holds the permits of the limits that '
     'precede this one in limits';
@@ -1861,7 +2007,11 @@ CREATE INDEX IF NOT EXISTS tasks_scheduled ON mill.tasks (due_at, id) WHERE stat
 CREATE INDEX IF NOT EXISTS tasks_running ON mill.tasks (claimed_by) WHERE state = 'running';
 -- Used by the duty that deletes old receipts (worker/src/target/upkeep.rs).
 CREATE INDEX IF NOT EXISTS tasks_receipt ON mill.tasks (receipt) WHERE receipt IS NOT NULL;
-GRANT SELECT, INSERT, UPDATE, DELETE ON mill.tasks TO mill_worker;
+-- Workers claim and promote. They can neither create a task nor change what it runs, and as whom: the task would then
+-- run with the rights of a profile whose credentials another worker has.
+REVOKE INSERT, UPDATE, DELETE ON mill.tasks FROM mill_worker;
+GRANT SELECT, UPDATE (state, blocking_limit_id, attempt, start_by, claimed_at, claimed_by, token, session_pid,
+    session_started_at) ON mill.tasks TO mill_worker;
 
 CREATE OR REPLACE VIEW mill.visible_tasks AS
     -- A scalar subquery is evaluated once, a plain function call once per row.
@@ -1877,6 +2027,14 @@ CREATE OR REPLACE VIEW mill.visible_tasks AS
     FROM mill.tasks x;
 COMMENT ON VIEW mill.visible_tasks IS
     'mill.tasks without tokens, for mill_viewer. Hides statements and params if settings.hide_statements is set';
+
+CREATE OR REPLACE FUNCTION mill.is_short(statement text, params jsonb) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+    SELECT octet_length(statement) <= 65536 AND coalesce(pg_column_size(params) <= 1000, true)
+$$;
+COMMENT ON FUNCTION mill.is_short IS
+    'Returns whether a claim contains statement and params of a task. Neither value is read to find out';
+GRANT EXECUTE ON FUNCTION mill.is_short TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.initial_state(due_at timestamptz, chain bigint[]) RETURNS mill.state
 LANGUAGE sql STABLE AS $$
@@ -1894,14 +2052,14 @@ CREATE TABLE IF NOT EXISTS mill.dedup_keys (
 COMMENT ON TABLE mill.dedup_keys IS
     'The live task of each deduplication key. A table of its own instead of an index on mill.tasks, so that tasks '
     'without a key have no overhead';
-GRANT SELECT, INSERT, UPDATE, DELETE ON mill.dedup_keys TO mill_worker;
+REVOKE INSERT, UPDATE, DELETE ON mill.dedup_keys FROM mill_worker;
+GRANT SELECT ON mill.dedup_keys TO mill_worker;
 
 -- schema/06_attempts.sql --------------------------------------------------------------------------
 
 -- Attempts: the history, in daily partitions that are created in advance and dropped as a whole.
 --
--- Rows of mill.attempts are only inserted. mill.prune drops old partitions, and also deletes rows of
--- other tables that are no longer needed, such as those of old runs.
+-- Rows of mill.attempts are only inserted. 06_prune.sql drops old partitions.
 
 CREATE TABLE IF NOT EXISTS mill.attempts (
     finished_at timestamptz NOT NULL,
@@ -1976,7 +2134,8 @@ CREATE INDEX IF NOT EXISTS attempts_named ON mill.attempts (queue, name, finishe
 -- Used by mill.failure_groups.
 CREATE INDEX IF NOT EXISTS attempts_failed ON mill.attempts (finished_at)
     WHERE outcome <> 'succeeded' AND outcome <> 'cancelled';
-GRANT SELECT, INSERT ON mill.attempts TO mill_worker;
+REVOKE INSERT ON mill.attempts FROM mill_worker;
+GRANT SELECT ON mill.attempts TO mill_worker;
 
 CREATE OR REPLACE VIEW mill.visible_attempts AS
     SELECT x.finished_at, x.task_id, x.enqueued_at, x.due_at, x.started_at, x.worker_id, x.retry_interval,
@@ -1998,23 +2157,48 @@ COMMENT ON VIEW mill.visible_attempts IS
     'mill.attempts without tokens, for mill_viewer. Hides statements and their output if settings.hide_statements is '
     'set';
 
+CREATE TABLE IF NOT EXISTS mill.history_state (
+    singleton boolean PRIMARY KEY DEFAULT true CHECK (singleton),
+    day date NOT NULL DEFAULT (now() AT TIME ZONE 'UTC')::date,
+    trusted_from timestamptz NOT NULL DEFAULT now()
+);
+COMMENT ON TABLE mill.history_state IS
+    'What the maintenance of history has seen of the clock';
+COMMENT ON COLUMN mill.history_state.day IS 'Last day (UTC) on which mill.clock_is_trusted was called';
+COMMENT ON COLUMN mill.history_state.trusted_from IS
+    'Until then, nothing is deleted because of its age: the clock has skipped a day, which may be an error';
+INSERT INTO mill.history_state DEFAULT VALUES ON CONFLICT DO NOTHING;
+
 CREATE OR REPLACE FUNCTION mill.prepare_history(days_ahead integer DEFAULT 7) RETURNS integer
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET timezone = 'UTC'
+SET default_tablespace = '' SET default_table_access_method = 'heap' AS $$
 DECLARE
     made integer := 0;
     day date;
     partition_name text;
+    others text;
 BEGIN
+    -- The settings of the database or of the caller decide nothing about the partition, but a tablespace of the
+    -- parent does.
+    PERFORM set_config('default_tablespace', s.spcname, true)
+        FROM pg_class c JOIN pg_tablespace s ON s.oid = c.reltablespace WHERE c.oid = 'mill.attempts'::regclass;
     FOR day IN SELECT generate_series(current_date, current_date + days_ahead, '1 day')::date LOOP
         partition_name := 'attempts_' || to_char(day, 'YYYYMMDD');
         CONTINUE WHEN to_regclass('mill.' || partition_name) IS NOT NULL;
         -- The lock lets one session create the partition. Sessions that waited for the lock then find
         -- the partition.
-        PERFORM pg_advisory_xact_lock(7236270912);
+        PERFORM mill.lock('history');
         CONTINUE WHEN to_regclass('mill.' || partition_name) IS NOT NULL;
         -- CREATE TABLE and ATTACH PARTITION take a lock that allows inserts into the other partitions.
         -- CREATE TABLE … PARTITION OF takes a lock that does not.
         EXECUTE format('CREATE TABLE mill.%I (LIKE mill.attempts INCLUDING DEFAULTS)', partition_name);
+        -- Privileges on mill.attempts are enough to read its partitions. Default privileges can give others.
+        SELECT string_agg(DISTINCT CASE x.grantee WHEN 0 THEN 'PUBLIC' ELSE x.grantee::regrole::text END, ', ')
+            INTO others FROM pg_class c CROSS JOIN aclexplode(c.relacl) x
+            WHERE c.oid = format('mill.%I', partition_name)::regclass AND x.grantee <> c.relowner;
+        IF others IS NOT NULL THEN
+            EXECUTE format('REVOKE ALL ON mill.%I FROM %s', partition_name, others);
+        END IF;
         -- The partition has no key. If it is published for logical replication, the server rejects
         -- updates and deletes of its rows unless they have a replica identity.
         EXECUTE format('ALTER TABLE mill.%I REPLICA IDENTITY FULL', partition_name);
@@ -2031,13 +2215,46 @@ COMMENT ON FUNCTION mill.prepare_history IS
 GRANT EXECUTE ON FUNCTION mill.prepare_history TO mill_worker;
 DO $$ BEGIN PERFORM mill.prepare_history(); END $$;
 
+-- schema/06_prune.sql -----------------------------------------------------------------------------
+
+-- Prune: deletes what is older than its retention, or no longer needed. Each part is a call and a transaction of its
+-- own for workers, so that none waits for another one and no lock is held for long.
+--
+-- What counts is the time that the clock of the server shows. A clock that is wrong for a while must not delete
+-- history, so a part that deletes by age first asks mill.clock_is_trusted.
+
+CREATE OR REPLACE FUNCTION mill.clock_is_trusted() RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' AS $$
+DECLARE
+    state mill.history_state;
+BEGIN
+    SELECT s.* INTO state FROM mill.history_state s;
+    IF state.day <> current_date THEN
+        -- While the fleet works, some worker calls this function every hour. A clock that has skipped a day is wrong,
+        -- or the fleet was down: both are over when the clock has gone on for ten minutes from there. A clock that was
+        -- set back is right again.
+        UPDATE mill.history_state s SET day = current_date,
+                trusted_from = CASE WHEN current_date > s.day + 1 THEN now() + interval '10 minutes'
+                    WHEN current_date < s.day THEN now() ELSE s.trusted_from END
+            WHERE s.day <> current_date;
+        SELECT s.* INTO state FROM mill.history_state s;
+    END IF;
+    RETURN now() >= state.trusted_from;
+END
+$$;
+COMMENT ON FUNCTION mill.clock_is_trusted IS
+    'Returns whether rows may be deleted because of their age, and records the day. False for the first ten minutes '
+    'after the clock has skipped a day';
+
 CREATE OR REPLACE FUNCTION mill.prune_runs() RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' AS $$
 DECLARE
-    oldest date;
+    oldest CONSTANT date := (SELECT (now() - s.history_retention)::date FROM mill.settings s);
     old_runs bigint[];
 BEGIN
-    SELECT (now() - history_retention)::date INTO oldest FROM mill.settings;
+    IF NOT mill.clock_is_trusted() THEN
+        RETURN 0;
+    END IF;
     SELECT array_agg(r.id) INTO old_runs FROM (
         SELECT r.id FROM mill.runs r WHERE r.finished_at < oldest ORDER BY r.id LIMIT 1000
         FOR UPDATE SKIP LOCKED) AS r;
@@ -2053,34 +2270,145 @@ COMMENT ON FUNCTION mill.prune_runs IS
     'Returns the number of runs deleted. The caller repeats the call until it returns less than 1000';
 GRANT EXECUTE ON FUNCTION mill.prune_runs TO mill_worker;
 
-CREATE OR REPLACE FUNCTION mill.prune() RETURNS integer
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET timezone = 'UTC'
-SET lock_timeout = '2s' AS $$
+CREATE OR REPLACE FUNCTION mill.prune_schedule_log() RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    dropped integer := 0;
-    oldest date;
-    partition_name text;
-    idle_limits bigint[];
+    deleted integer;
+    unused text[];
 BEGIN
-    SELECT (now() - history_retention)::date INTO oldest FROM mill.settings;
-    -- Ids are almost in chronological order, so it suffices to examine the lowest ids.
-    DELETE FROM mill.audit a USING (SELECT o.id FROM mill.audit o ORDER BY o.id LIMIT 50000) AS first, mill.settings s
-        WHERE a.id = first.id AND a.at < now() - s.audit_retention;
+    IF NOT mill.clock_is_trusted() THEN
+        RETURN 0;
+    END IF;
+    -- Ids are almost in chronological order, so only the lowest ids are examined.
+    DELETE FROM mill.schedule_log l USING (SELECT o.id FROM mill.schedule_log o ORDER BY o.id LIMIT 10000) AS oldest,
+            mill.settings s
+        WHERE l.id = oldest.id AND l.logged_at < now() - s.schedule_log_retention;
+    GET DIAGNOSTICS deleted = ROW_COUNT;
+    -- A run refers to its schedule, so the schedule stays as long as the last of its runs.
+    DELETE FROM mill.schedules s WHERE s.id IN (SELECT x.id FROM mill.schedules x CROSS JOIN mill.settings t
+        WHERE x.removed_at < now() - t.schedule_log_retention
+            AND NOT EXISTS (SELECT FROM mill.runs r WHERE r.schedule_id = x.id)
+        FOR UPDATE OF x SKIP LOCKED);
+    DELETE FROM mill.backfills b USING mill.settings t
+        WHERE NOT EXISTS (SELECT FROM mill.runs r WHERE r.backfill_id = b.id)
+            AND (b.finished_at < now() - t.schedule_log_retention
+                OR NOT EXISTS (SELECT FROM mill.schedules s WHERE s.id = b.schedule_id));
+    SELECT array_agg(j.name) INTO unused FROM (SELECT x.name FROM mill.jobs x CROSS JOIN mill.settings t
+        WHERE x.of_schedule AND x.disabled_at < now() - t.schedule_log_retention
+            AND NOT EXISTS (SELECT FROM mill.schedules s WHERE x.name = ANY (s.jobs))
+        FOR UPDATE OF x SKIP LOCKED) AS j;
+    DELETE FROM mill.job_edges e WHERE e.job = ANY (unused);
+    DELETE FROM mill.job_tasks t WHERE t.job = ANY (unused);
+    DELETE FROM mill.jobs j WHERE j.name = ANY (unused);
+    RETURN deleted;
+END
+$$;
+COMMENT ON FUNCTION mill.prune_schedule_log IS
+    'Deletes rows older than settings.schedule_log_retention, up to 10000, and schedules that were removed before this '
+    'time and have no run left, with their jobs and backfills. Returns the number of deleted rows of the log';
+GRANT EXECUTE ON FUNCTION mill.prune_schedule_log TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.prune_idempotency_keys() RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    deleted integer;
+BEGIN
+    IF NOT mill.clock_is_trusted() THEN
+        RETURN 0;
+    END IF;
+    DELETE FROM mill.idempotency_keys k WHERE k.ctid = ANY (ARRAY(SELECT o.ctid FROM mill.idempotency_keys o
+        WHERE o.created_at < now() - interval '1 day' ORDER BY o.created_at LIMIT 10000 FOR UPDATE SKIP LOCKED));
+    GET DIAGNOSTICS deleted = ROW_COUNT;
+    RETURN deleted;
+END
+$$;
+COMMENT ON FUNCTION mill.prune_idempotency_keys IS
+    'Deletes up to 10000 idempotency keys that are older than a day. Returns their number';
+GRANT EXECUTE ON FUNCTION mill.prune_idempotency_keys TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.prune_notifications() RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    deleted integer;
+    orphans integer;
+BEGIN
+    IF NOT mill.clock_is_trusted() THEN
+        RETURN 0;
+    END IF;
+    -- A disabled subscription, or one whose destination no worker has, attempts nothing.
+    UPDATE mill.notifications n SET dead_at = clock_timestamp(),
+            last_error = coalesce(n.last_error, 'no worker has sent the notification in time')
+        WHERE n.id IN (SELECT x.id FROM mill.subscriptions s CROSS JOIN LATERAL (SELECT o.id FROM mill.notifications o
+            WHERE o.subscription_id = s.id AND o.sent_at IS NULL AND o.dead_at IS NULL AND o.retry_until <= now()
+            ORDER BY o.id LIMIT 10000) AS x)
+            AND n.next_attempt_at <= now();
+    DELETE FROM mill.notifications n WHERE n.id IN (SELECT x.id FROM mill.notifications x, mill.settings t
+        WHERE (x.sent_at IS NOT NULL OR x.dead_at IS NOT NULL)
+            AND coalesce(x.sent_at, x.dead_at) < now() - CASE WHEN x.sent_at IS NOT NULL THEN interval '1 day'
+                ELSE t.history_retention END
+        ORDER BY coalesce(x.sent_at, x.dead_at) LIMIT 10000);
+    GET DIAGNOSTICS deleted = ROW_COUNT;
+    -- A transaction may insert a notification while its subscription is removed.
+    DELETE FROM mill.notifications n WHERE n.id IN (SELECT x.id FROM mill.notifications x
+        WHERE x.sent_at IS NULL AND x.dead_at IS NULL
+            AND NOT EXISTS (SELECT FROM mill.subscriptions s WHERE s.id = x.subscription_id) LIMIT 10000);
+    GET DIAGNOSTICS orphans = ROW_COUNT;
+    RETURN deleted + orphans;
+END
+$$;
+COMMENT ON FUNCTION mill.prune_notifications IS
+    'Deletes delivered notifications after a day and dead ones after settings.history_retention, up to 10000 of each. '
+    'Marks notifications as dead that were not attempted within three days. Returns the number of deleted rows';
+GRANT EXECUTE ON FUNCTION mill.prune_notifications TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.prune_rows() RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' AS $$
+DECLARE
+    deleted integer := 0;
+    more integer;
+BEGIN
     DELETE FROM mill.cancel_requests r
         WHERE NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = r.task_id);
+    GET DIAGNOSTICS deleted = ROW_COUNT;
     DELETE FROM mill.progress p
         WHERE NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = p.task_id AND t.state = 'running');
-    -- For workers of version 1. Others have deleted the old runs before, in calls of their own.
-    PERFORM mill.prune_runs();
-    DELETE FROM mill.worker_starts s
-        WHERE s.started_at < oldest AND NOT EXISTS (SELECT FROM mill.workers w WHERE w.id = s.id);
+    GET DIAGNOSTICS more = ROW_COUNT;
+    deleted := deleted + more;
+    -- A permit counts for a minute at most after its task has ended.
     DELETE FROM mill.permits p
         WHERE p.counts_until < now() - interval '1 minute'
             OR p.counts_until IS NULL AND NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = p.task_id);
-    -- Deletes default limits of unused concurrency keys, and limits of finished runs. An enqueue locks its limits until
-    -- its tasks are visible. So the second statement, which looks for tasks again, sees those that were
-    -- not yet visible to the first. EXCEPT reads the tasks once. With NOT IN, the planner compares each limit with
-    -- each task if it expects too many tasks for a hash table, as it does without statistics.
+    GET DIAGNOSTICS more = ROW_COUNT;
+    deleted := deleted + more;
+    IF NOT mill.clock_is_trusted() THEN
+        RETURN deleted;
+    END IF;
+    -- Ids are almost in chronological order, so it suffices to examine the lowest ids.
+    DELETE FROM mill.audit a USING (SELECT o.id FROM mill.audit o ORDER BY o.id LIMIT 50000) AS first, mill.settings s
+        WHERE a.id = first.id AND a.at < now() - s.audit_retention;
+    GET DIAGNOSTICS more = ROW_COUNT;
+    deleted := deleted + more;
+    DELETE FROM mill.worker_starts s
+        WHERE s.started_at < (SELECT (now() - x.history_retention)::date FROM mill.settings x)
+            AND NOT EXISTS (SELECT FROM mill.workers w WHERE w.id = s.id);
+    GET DIAGNOSTICS more = ROW_COUNT;
+    RETURN deleted + more;
+END
+$$;
+COMMENT ON FUNCTION mill.prune_rows IS
+    'Deletes rows about tasks that have ended, old rows of the audit, and starts of workers that history no longer '
+    'names. Returns their number';
+GRANT EXECUTE ON FUNCTION mill.prune_rows TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.prune_limits() RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    idle_limits bigint[];
+    deleted integer;
+BEGIN
+    -- An enqueue locks its limits until its tasks are visible. So the second statement, which looks for tasks again,
+    -- sees those that were not yet visible to the first. EXCEPT reads the tasks once. With NOT IN, the planner compares
+    -- each limit with each task if it expects too many tasks for a hash table, as it does without statistics.
     idle_limits := ARRAY(SELECT l.id FROM mill.limits l WHERE l.id = ANY (ARRAY(
         SELECT i.id FROM mill.limits i
         WHERE (i.kind = 'group' OR i.kind = 'key' AND i.max_running = 1 AND i.rate_starts IS NULL AND NOT i.explicit)
@@ -2088,22 +2416,60 @@ BEGIN
         EXCEPT SELECT unnest(t.limits) FROM mill.tasks t WHERE t.limits IS NOT NULL)) FOR UPDATE OF l SKIP LOCKED);
     DELETE FROM mill.limits l WHERE l.id = ANY (ARRAY(
         SELECT unnest(idle_limits) EXCEPT SELECT unnest(t.limits) FROM mill.tasks t WHERE t.limits IS NOT NULL));
-    -- Comes last, because no task can complete from here to the end of the transaction.
-    FOR partition_name IN
-        SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-        WHERE i.inhparent = 'mill.attempts'::regclass
-            AND c.relname ~ '^attempts_[0-9]{8}$' AND right(c.relname, 8)::date < oldest
-        ORDER BY c.relname
-    LOOP
-        EXECUTE format('DROP TABLE mill.%I', partition_name);
+    GET DIAGNOSTICS deleted = ROW_COUNT;
+    RETURN deleted;
+END
+$$;
+COMMENT ON FUNCTION mill.prune_limits IS
+    'Deletes default limits of concurrency keys that no task has, and limits of finished runs. Returns their number';
+GRANT EXECUTE ON FUNCTION mill.prune_limits TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.prune_history(max_count integer DEFAULT 20, OUT dropped integer, OUT remaining integer)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET timezone = 'UTC'
+SET lock_timeout = '100ms' AS $$
+DECLARE
+    due name[];
+BEGIN
+    SELECT array_agg(c.relname ORDER BY c.relname) INTO due
+        FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+            CROSS JOIN mill.settings s
+        WHERE i.inhparent = 'mill.attempts'::regclass AND c.relname ~ '^attempts_[0-9]{8}$'
+            AND right(c.relname, 8)::date < (now() - s.history_retention)::date;
+    dropped := 0;
+    remaining := coalesce(cardinality(due), 0);
+    IF remaining > 0 AND NOT mill.clock_is_trusted() THEN
+        remaining := 0;
+    END IF;
+    -- A reader of history holds the partitions until its transaction ends. While this waits for such a reader, no task
+    -- can complete, so it gives up soon. A transaction that drops many partitions needs many locks.
+    WHILE remaining > 0 AND dropped < max_count LOOP
+        EXECUTE format('DROP TABLE mill.%I', due[dropped + 1]);
         dropped := dropped + 1;
+        remaining := remaining - 1;
     END LOOP;
-    RETURN dropped;
+EXCEPTION WHEN lock_not_available THEN
+    dropped := 0;
+    remaining := cardinality(due);
+END
+$$;
+COMMENT ON FUNCTION mill.prune_history IS
+    'Drops up to max_count partitions of mill.attempts that are older than settings.history_retention, the oldest '
+    'first. Drops none if a session that reads history holds one of them. remaining: number of such partitions that '
+    'are left';
+GRANT EXECUTE ON FUNCTION mill.prune_history TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.prune() RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM mill.prune_runs(), mill.prune_rows(), mill.prune_limits();
+    -- Comes last, because no task can complete from here to the end of the transaction.
+    RETURN (SELECT h.dropped FROM mill.prune_history() AS h);
 END
 $$;
 COMMENT ON FUNCTION mill.prune IS
-    'Drops partitions of mill.attempts older than settings.history_retention and deletes up to 1000 runs, and other '
-    'rows that are no longer needed. Returns the number of partitions dropped';
+    'Does what workers do every hour: drops up to 20 partitions of mill.attempts older than '
+    'settings.history_retention, and deletes up to 1000 runs, and other rows that are no longer needed. Returns the '
+    'number of partitions dropped';
 GRANT EXECUTE ON FUNCTION mill.prune TO mill_worker;
 
 -- schema/07_workers.sql ---------------------------------------------------------------------------
@@ -2119,7 +2485,7 @@ CREATE UNLOGGED TABLE IF NOT EXISTS mill.workers (
     heartbeat_at timestamptz NOT NULL DEFAULT now(),
     heartbeat_interval interval NOT NULL,
     orphan_timeout interval NOT NULL,
-    session_lock_key bigint NOT NULL,
+    session_lock_key bigint,
     readers integer NOT NULL CHECK (readers > 0),
     busy integer NOT NULL DEFAULT 0,
     draining boolean NOT NULL DEFAULT false,
@@ -2127,18 +2493,28 @@ CREATE UNLOGGED TABLE IF NOT EXISTS mill.workers (
     profiles jsonb NOT NULL DEFAULT '{"": 1}',
     error text,
     error_since timestamptz,
-    destinations text[]
+    destinations text[],
+    session_pid integer,
+    session_started_at timestamptz,
+    unconnected jsonb
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 200,
     autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
 COMMENT ON TABLE mill.workers IS
     'Live workers. Unlogged: a heartbeat writes no WAL, and after a crash of the server the table is empty';
 COMMENT ON COLUMN mill.workers.id IS 'Random identifier, new at each process start';
-COMMENT ON COLUMN mill.workers.session_lock_key IS 'Key of the shared advisory lock that the control session holds';
+COMMENT ON COLUMN mill.workers.session_lock_key IS
+    'Workers of version 1: key of the advisory lock that the control session holds';
+COMMENT ON COLUMN mill.workers.session_pid IS
+    'Backend of the control session. If it has ended, the worker is probably dead';
+COMMENT ON COLUMN mill.workers.session_started_at IS
+    'backend_start of session_pid, which distinguishes that backend from a later one with the same pid';
 COMMENT ON COLUMN mill.workers.draining IS 'Whether the worker has stopped claiming tasks';
 COMMENT ON COLUMN mill.workers.profiles IS 'Number of readers per profile: {"profile": readers}';
 COMMENT ON COLUMN mill.workers.error IS
     'Error that an operation of the worker meets again and again, such as recording the end of a task; null: none';
 COMMENT ON COLUMN mill.workers.error_since IS 'Time of the first heartbeat that reported an error; null: none';
+COMMENT ON COLUMN mill.workers.unconnected IS
+    'Logins with readers that cannot open a session: profile, login, numbers of readers and the last error; null: none';
 COMMENT ON COLUMN mill.workers.destinations IS 'Destinations of notifications that the worker is configured for';
 COMMENT ON COLUMN mill.workers.queues IS 'Queues that the worker serves; null: all queues';
 GRANT SELECT, INSERT, UPDATE, DELETE ON mill.workers TO mill_worker;
@@ -2185,7 +2561,6 @@ COMMENT ON FUNCTION mill.reserved_readers IS
     'Returns how many readers of a worker run only tasks of priority reserved, see mill.reserved_by_profile';
 GRANT EXECUTE ON FUNCTION mill.reserved_readers TO mill_worker, mill_viewer;
 
--- Returns all keys at once, so that a query over any number of workers reads pg_locks once.
 CREATE OR REPLACE FUNCTION mill.live_sessions() RETURNS SETOF bigint
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT l.classid::bigint << 32 | l.objid::bigint FROM pg_locks l
@@ -2193,9 +2568,18 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
 $$;
 COMMENT ON FUNCTION mill.live_sessions IS
-    'Returns the keys of the advisory locks that control sessions of workers hold. A worker whose control session '
-    'has ended holds no lock';
+    'For workers of version 1: the keys of the advisory locks that their control sessions hold';
 GRANT EXECUTE ON FUNCTION mill.live_sessions TO mill_worker, mill_viewer;
+
+-- Returns all backends at once, so that a query over any number of workers reads pg_stat_activity once.
+CREATE OR REPLACE FUNCTION mill.live_backends() RETURNS TABLE (pid integer, started_at timestamptz)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT a.pid, a.backend_start FROM pg_stat_activity a WHERE a.datname = current_database()
+$$;
+COMMENT ON FUNCTION mill.live_backends IS
+    'Returns the backends of this database: a worker whose control session is not among them has lost it. started_at: '
+    'null if the server hides it from mill_owner';
+GRANT EXECUTE ON FUNCTION mill.live_backends TO mill_worker, mill_viewer;
 
 CREATE TABLE IF NOT EXISTS mill.worker_starts (
     id uuid PRIMARY KEY,
@@ -2219,7 +2603,8 @@ CREATE TABLE IF NOT EXISTS mill.cancel_requests (
 COMMENT ON TABLE mill.cancel_requests IS
     'Requests to cancel a running task. Separate from mill.tasks, because an update of a running task''s row would '
     'make the completion of a REPEATABLE READ task fail';
-GRANT SELECT, INSERT, UPDATE, DELETE ON mill.cancel_requests TO mill_worker;
+REVOKE INSERT, UPDATE, DELETE ON mill.cancel_requests FROM mill_worker;
+GRANT SELECT ON mill.cancel_requests TO mill_worker;
 
 CREATE UNLOGGED TABLE IF NOT EXISTS mill.progress (
     task_id bigint PRIMARY KEY,
@@ -2239,6 +2624,181 @@ COMMENT ON COLUMN mill.progress.percent IS 'Percentage from the last notice of t
 COMMENT ON COLUMN mill.progress.message IS 'Text after the percentage of that notice';
 COMMENT ON COLUMN mill.progress.notices IS 'Last notices of any other form, newest last';
 GRANT SELECT, INSERT, UPDATE, DELETE ON mill.progress TO mill_worker;
+
+-- schema/08_limits.sql ----------------------------------------------------------------------------
+
+-- Limits of a task: which limits apply to a task, and the creation of the limits that do not exist yet.
+--
+-- A default limit of a concurrency key and the limit of a group within a run are rows that somebody has to insert. A
+-- transaction that enqueues does not: two of them that use the same new limits in opposite order would wait for each
+-- other, and everybody else for them. It writes a number that is not above 0 in place of the id, and the task is
+-- blocked. The session that grants permits creates the limit, in a short transaction.
+
+CREATE OR REPLACE FUNCTION mill.required_limits(queue text, group_name text, run_id bigint,
+    concurrency_key text, concurrency integer DEFAULT NULL) RETURNS bigint[]
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    chain bigint[] := '{}';
+    found_id bigint;
+    found_max integer;
+    found_group mill.groups;
+BEGIN
+    -- FOR KEY SHARE prevents the removal of these rows until the task is visible, and conflicts with nothing else. A
+    -- limit that another session is removing counts as missing, so that nothing waits for it.
+    IF concurrency_key IS NOT NULL THEN
+        SELECT l.id, l.max_running INTO found_id, found_max FROM mill.limits l
+            WHERE l.kind = 'key' AND l.name = concurrency_key AND l.run_id = 0 FOR KEY SHARE SKIP LOCKED;
+        IF concurrency <> found_max THEN
+            RAISE EXCEPTION 'concurrency key "%" allows % tasks at once, not %', concurrency_key, found_max,
+                concurrency USING ERRCODE = '22023',
+                HINT = format('To change it for all tasks of the key: pgmill limit set %s --max-running %s',
+                    concurrency_key, concurrency);
+        ELSIF concurrency < 0 THEN
+            RAISE EXCEPTION 'concurrency is %; it must not be negative', concurrency USING ERRCODE = '22023';
+        END IF;
+        chain := chain || coalesce(found_id, -coalesce(concurrency, 1));
+    ELSIF concurrency IS NOT NULL THEN
+        RAISE EXCEPTION 'concurrency requires a concurrency key' USING ERRCODE = '22023';
+    END IF;
+    IF group_name IS NOT NULL THEN
+        SELECT g.* INTO found_group FROM mill.groups g WHERE g.name = group_name FOR KEY SHARE;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'there is no group "%"', group_name USING ERRCODE = '22023',
+                HINT = 'Create it with pgmill group set, or SELECT mill.set_group(…).';
+        END IF;
+        IF found_group.requires_permit THEN
+            SELECT l.id INTO found_id FROM mill.limits l WHERE l.kind = 'group'
+                AND l.name = group_name AND l.run_id = coalesce(run_id, 0) FOR KEY SHARE SKIP LOCKED;
+            chain := chain || coalesce(found_id, 0);
+        END IF;
+    END IF;
+    SELECT l.id INTO found_id FROM mill.limits l
+        WHERE l.kind = 'queue' AND l.name = queue AND l.run_id = 0 AND l.requires_permit FOR KEY SHARE SKIP LOCKED;
+    IF FOUND THEN
+        chain := chain || found_id;
+    END IF;
+    RETURN nullif(chain, '{}');
+END
+$$;
+COMMENT ON FUNCTION mill.required_limits IS
+    'Returns the ids of the limits that apply to a task with these properties, in the order in which the task '
+    'acquires their permits; null: no limit applies. A number that is not above 0 stands for a limit that does not '
+    'exist yet; for that of the concurrency key, it is the negated maximum of running tasks';
+
+CREATE OR REPLACE FUNCTION mill.create_limits(task_ids bigint[]) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '100ms'
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
+DECLARE
+    kinds mill.limit_kind[];
+    names text[];
+    runs bigint[];
+    maxima integer[];
+    n integer;
+BEGIN
+    -- Of tasks with different maxima, the first one decides.
+    SELECT array_agg(w.kind), array_agg(w.name), array_agg(w.run_id), array_agg(w.max_running)
+        INTO kinds, names, runs, maxima
+        FROM (SELECT DISTINCT ON (u.kind, u.name, u.run_id) u.* FROM mill.tasks t CROSS JOIN LATERAL (VALUES
+                ('key'::mill.limit_kind, t.concurrency_key::text, 0::bigint, CASE WHEN t.limits[1] <= 0
+                    THEN -t.limits[1] ELSE 1 END),
+                ('group', (SELECT g.name::text FROM mill.groups g WHERE g.name = t.group_name AND g.requires_permit),
+                    coalesce(t.run_id, 0), NULL)) AS u(kind, name, run_id, max_running)
+            WHERE t.id = ANY (task_ids) AND u.name IS NOT NULL
+            ORDER BY u.kind, u.name, u.run_id, t.id) AS w
+        WHERE NOT EXISTS (SELECT FROM mill.limits l WHERE l.kind = w.kind AND l.name = w.name AND l.run_id = w.run_id);
+    IF kinds IS NULL THEN
+        RETURN;
+    END IF;
+    BEGIN
+        -- In one order, so that sessions do not wait for each other in a circle.
+        INSERT INTO mill.limits (kind, name, run_id, max_running)
+            SELECT w.* FROM unnest(kinds, names, runs, maxima) AS w(kind, name, run_id, max_running)
+            ORDER BY w.kind, w.name, w.run_id ON CONFLICT DO NOTHING;
+        RETURN;
+    EXCEPTION WHEN lock_not_available THEN
+        NULL;
+    END;
+    -- Up to 30, because many subtransactions make each snapshot of the server more expensive. In a random order, so
+    -- that the next call tries others.
+    PERFORM set_config('lock_timeout', '10ms', true);
+    FOR n IN SELECT i FROM generate_subscripts(kinds, 1) AS i ORDER BY random() LIMIT 30 LOOP
+        BEGIN
+            INSERT INTO mill.limits (kind, name, run_id, max_running)
+                VALUES (kinds[n], names[n], runs[n], maxima[n]) ON CONFLICT DO NOTHING;
+        EXCEPTION WHEN lock_not_available THEN
+            NULL;
+        END;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION mill.create_limits IS
+    'Creates the limits of concurrency keys and groups that these tasks need and that do not exist. Leaves out limits '
+    'that another transaction is creating or removing. In that case, it creates some of the others only';
+
+CREATE OR REPLACE FUNCTION mill.renew_chains(missing bigint[], OUT renewed integer, OUT waited_for bigint[])
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
+DECLARE
+    found_ids bigint[];
+    task mill.tasks;
+    chain bigint[];
+BEGIN
+    -- A range of ids and the order leave only the index of blocked tasks.
+    found_ids := ARRAY(
+        (SELECT t.id FROM mill.tasks t WHERE t.state = 'blocked' AND t.blocking_limit_id <= 0
+        ORDER BY t.blocking_limit_id, t.priority, t.id LIMIT 1000)
+        UNION ALL
+        SELECT head.id FROM unnest(missing) AS m (id) CROSS JOIN LATERAL (
+            SELECT t.id FROM mill.tasks t WHERE t.state = 'blocked' AND t.blocking_limit_id = m.id
+            ORDER BY t.priority, t.id LIMIT 1000) AS head);
+    renewed := 0;
+    PERFORM mill.create_limits(found_ids) WHERE found_ids <> '{}';
+    FOR task IN SELECT t.* FROM mill.tasks t WHERE t.id = ANY (found_ids) AND t.state = 'blocked'
+            AND (t.blocking_limit_id <= 0 OR t.blocking_limit_id = ANY (missing))
+        ORDER BY t.id FOR NO KEY UPDATE SKIP LOCKED
+    LOOP
+        chain := mill.required_limits(task.queue, task.group_name, task.run_id, task.concurrency_key);
+        CONTINUE WHEN 0 >= ANY (chain);
+        PERFORM mill.release_permits(ARRAY[task.id], NULL);
+        UPDATE mill.tasks t SET limits = chain, blocking_limit_id = chain[1], start_by = NULL,
+                state = CASE WHEN chain IS NULL THEN 'pending' ELSE 'blocked' END::mill.state
+            WHERE t.id = task.id;
+        waited_for := array_append(waited_for, chain[1]);
+        renewed := renewed + 1;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION mill.renew_chains IS
+    'Gives blocked tasks the limits that apply to them now, if they wait for a limit that does not exist (blocked -> '
+    'blocked | pending): one that has to be created, up to 1000 tasks; or one of these that was removed, such as that '
+    'of a run that has ended, up to 1000 tasks of each. renewed: number of tasks. waited_for: limits for which they '
+    'wait now';
+
+CREATE OR REPLACE FUNCTION mill.lock_group(name text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    -- As in mill.required_limits: prevents the removal of the group until its user is visible.
+    PERFORM FROM mill.groups g WHERE g.name = lock_group.name FOR KEY SHARE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'there is no group "%"', name USING ERRCODE = '22023',
+            HINT = 'Create it with pgmill group set, or SELECT mill.set_group(…).';
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.lock_group IS
+    'Prevents the removal of a group until the end of the transaction. Raises an error if the group does not exist';
+
+CREATE OR REPLACE FUNCTION mill.has_group_permit(group_name text, limits bigint[]) RETURNS boolean
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN NOT EXISTS (SELECT FROM mill.groups g WHERE g.name = has_group_permit.group_name AND g.requires_permit)
+        OR EXISTS (SELECT FROM mill.limits l WHERE l.id = ANY (has_group_permit.limits) AND l.kind = 'group');
+END
+$$;
+COMMENT ON FUNCTION mill.has_group_permit IS
+    'Returns whether a pending task of the group has the permit that the group requires';
+GRANT EXECUTE ON FUNCTION mill.has_group_permit TO mill_worker;
 
 -- schema/08_permits.sql ---------------------------------------------------------------------------
 
@@ -2271,121 +2831,13 @@ CREATE INDEX IF NOT EXISTS permits_task ON mill.permits (task_id) WHERE counts_u
 
 CREATE UNLOGGED TABLE IF NOT EXISTS mill.limit_reconciliation (
     at timestamptz NOT NULL,
-    only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row)
+    only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),
+    pause interval NOT NULL DEFAULT '1 second'
 );
 COMMENT ON TABLE mill.limit_reconciliation IS
     'Time at which the fleet last reconciled all limits. Unlogged, so the table is empty after a crash of the server';
-
-CREATE OR REPLACE FUNCTION mill.required_limits(queue text, group_name text, run_id bigint,
-    concurrency_key text, concurrency integer DEFAULT NULL) RETURNS bigint[]
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-#variable_conflict use_variable
-DECLARE
-    chain bigint[] := '{}';
-    found_id bigint;
-    found_max integer;
-    found_group mill.groups;
-BEGIN
-    -- FOR KEY SHARE prevents the removal of these rows until the task is visible, and conflicts with nothing else.
-    IF concurrency_key IS NOT NULL THEN
-        LOOP
-            SELECT l.id, l.max_running INTO found_id, found_max FROM mill.limits l
-                WHERE l.kind = 'key' AND l.name = concurrency_key AND l.run_id = 0 FOR KEY SHARE;
-            EXIT WHEN FOUND;
-            INSERT INTO mill.limits (kind, name, max_running)
-                VALUES ('key', concurrency_key, coalesce(concurrency, 1)) ON CONFLICT DO NOTHING;
-        END LOOP;
-        IF concurrency <> found_max THEN
-            RAISE EXCEPTION 'concurrency key "%" allows % tasks at once, not %', concurrency_key, found_max,
-                concurrency USING ERRCODE = '22023',
-                HINT = format('To change it for all tasks of the key: pgmill limit set %s --max-running %s',
-                    concurrency_key, concurrency);
-        END IF;
-        chain := chain || found_id;
-    ELSIF concurrency IS NOT NULL THEN
-        RAISE EXCEPTION 'concurrency requires a concurrency key' USING ERRCODE = '22023';
-    END IF;
-    IF group_name IS NOT NULL THEN
-        SELECT g.* INTO found_group FROM mill.groups g WHERE g.name = group_name FOR KEY SHARE;
-        IF NOT FOUND THEN
-            RAISE EXCEPTION 'there is no group "%"', group_name USING ERRCODE = '22023',
-                HINT = 'Create it with pgmill group set, or SELECT mill.set_group(…).';
-        END IF;
-        IF found_group.requires_permit THEN
-            LOOP
-                SELECT l.id INTO found_id FROM mill.limits l WHERE l.kind = 'group'
-                    AND l.name = group_name AND l.run_id = coalesce(run_id, 0) FOR KEY SHARE;
-                EXIT WHEN FOUND;
-                INSERT INTO mill.limits (kind, name, run_id)
-                    VALUES ('group', group_name, coalesce(run_id, 0)) ON CONFLICT DO NOTHING;
-            END LOOP;
-            chain := chain || found_id;
-        END IF;
-    END IF;
-    SELECT l.id INTO found_id FROM mill.limits l
-        WHERE l.kind = 'queue' AND l.name = queue AND l.run_id = 0 AND l.requires_permit FOR KEY SHARE;
-    IF FOUND THEN
-        chain := chain || found_id;
-    END IF;
-    RETURN nullif(chain, '{}');
-END
-$$;
-COMMENT ON FUNCTION mill.required_limits IS
-    'Returns the ids of the limits that apply to a task with these properties, in the order in which the task '
-    'acquires their permits; null: no limit applies';
-
-CREATE OR REPLACE FUNCTION mill.lock_group(name text) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    -- As in mill.required_limits: prevents the removal of the group until its user is visible.
-    PERFORM FROM mill.groups g WHERE g.name = lock_group.name FOR KEY SHARE;
-    IF NOT FOUND THEN
-        RAISE EXCEPTION 'there is no group "%"', name USING ERRCODE = '22023',
-            HINT = 'Create it with pgmill group set, or SELECT mill.set_group(…).';
-    END IF;
-END
-$$;
-COMMENT ON FUNCTION mill.lock_group IS
-    'Prevents the removal of a group until the end of the transaction. Raises an error if the group does not exist';
-
-CREATE OR REPLACE FUNCTION mill.create_key_limits(keys text[]) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '100ms' AS $$
-DECLARE
-    key text;
-BEGIN
-    BEGIN
-        INSERT INTO mill.limits (kind, name, max_running) SELECT 'key', k, 1 FROM unnest(keys) AS k ORDER BY k
-            ON CONFLICT DO NOTHING;
-        RETURN;
-    EXCEPTION WHEN lock_not_available THEN
-        NULL;
-    END;
-    -- Up to 30, because many subtransactions make each snapshot of the server more expensive. In a random order, so
-    -- that the next call tries others.
-    PERFORM set_config('lock_timeout', '10ms', true);
-    FOR key IN SELECT k FROM unnest(keys) AS k ORDER BY random() LIMIT 30 LOOP
-        BEGIN
-            INSERT INTO mill.limits (kind, name, max_running) VALUES ('key', key, 1) ON CONFLICT DO NOTHING;
-        EXCEPTION WHEN lock_not_available THEN
-            NULL;
-        END;
-    END LOOP;
-END
-$$;
-COMMENT ON FUNCTION mill.create_key_limits IS
-    'Creates the limits of concurrency keys that have none. Leaves out limits that another transaction is creating or '
-    'removing. In that case, it creates some of the others only';
-
-CREATE OR REPLACE FUNCTION mill.has_group_permit(group_name text, limits bigint[]) RETURNS boolean
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN NOT EXISTS (SELECT FROM mill.groups g WHERE g.name = has_group_permit.group_name AND g.requires_permit)
-        OR EXISTS (SELECT FROM mill.limits l WHERE l.id = ANY (has_group_permit.limits) AND l.kind = 'group');
-END
-$$;
-COMMENT ON FUNCTION mill.has_group_permit IS
-    'Returns whether a pending task of the group has the permit that the group requires';
-GRANT EXECUTE ON FUNCTION mill.has_group_permit TO mill_worker;
+COMMENT ON COLUMN mill.limit_reconciliation.pause IS
+    'Time from then until the next reconciliation: nine times as long as the last one took, but 1 to 10 seconds';
 
 CREATE OR REPLACE FUNCTION mill.release_permits(task_ids bigint[], started_at timestamptz[]) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
@@ -2557,26 +3009,35 @@ $$;
 COMMENT ON FUNCTION mill.limits_waited_for IS
     'Returns the limits for which blocked tasks wait next, in the order of their ids. max_count: null for all';
 
--- Up to 1000 limits, because the call holds their locks until the end of the transaction.
+-- Up to 1000 limits and those of up to 1000 tasks, because the call holds their locks until the end of the transaction.
 CREATE OR REPLACE FUNCTION mill.grant_waiting_permits(after_limit bigint, OUT granted integer, OUT next_in interval,
     OUT last_limit bigint)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
     waited_for bigint[];
+    missing bigint[];
+    chains record;
 BEGIN
     -- A filter, not a condition: without statistics, a scan of the index permits_task seems cheaper than a probe.
-    SELECT CASE WHEN count(*) = 1000 THEN max(w.id) END, array_agg(w.id) FILTER (WHERE l.id IS NOT NULL
+    SELECT CASE WHEN count(*) = 1000 THEN max(w.id) END, array_agg(w.id) FILTER (WHERE l.id IS NULL),
+            array_agg(w.id) FILTER (WHERE l.id IS NOT NULL
             AND (l.max_running IS NULL OR l.max_running > (SELECT count(*) FILTER (WHERE p.counts_until IS NULL)
                 FROM mill.permits p WHERE p.limit_id = w.id)))
-        INTO last_limit, waited_for
+        INTO last_limit, missing, waited_for
         FROM mill.limits_waited_for(after_limit, 1000) AS w (id) LEFT JOIN mill.effective_limits l ON l.id = w.id;
-    SELECT g.granted, g.next_in INTO granted, next_in FROM mill.grant_permits(coalesce(waited_for, '{}')) AS g;
+    SELECT c.* INTO chains FROM mill.renew_chains(missing) AS c;
+    SELECT g.granted, g.next_in INTO granted, next_in
+        FROM mill.grant_permits(coalesce(waited_for || chains.waited_for, '{}')) AS g;
+    IF chains.renewed >= 1000 THEN
+        last_limit := coalesce(last_limit, 0);
+    END IF;
 END
 $$;
 COMMENT ON FUNCTION mill.grant_waiting_permits(bigint) IS
-    'Calls mill.grant_permits for the limits after this one that have waiting tasks and free capacity. Checks up to '
-    '1000 limits with waiting tasks. last_limit: the last of them, for the next call; null: there are no more';
+    'Calls mill.renew_chains, and mill.grant_permits for the limits after this one that have waiting tasks and free '
+    'capacity. Checks up to 1000 limits with waiting tasks. last_limit: the last of them, for the next call; 0: the '
+    'next call begins with the first limit; null: there are no more';
 GRANT EXECUTE ON FUNCTION mill.grant_waiting_permits(bigint) TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.grant_waiting_permits(OUT granted integer, OUT next_in interval)
@@ -2662,31 +3123,38 @@ COMMENT ON FUNCTION mill.block_pending IS
     'Makes pending tasks of a queue or a group wait for a permit (pending -> blocked) if they were enqueued before '
     'the limit was set. Until then, claims skip these tasks. Returns the number of tasks';
 
-CREATE OR REPLACE FUNCTION mill.renew_chains() RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
-SET enable_bitmapscan = off SET jit = off AS $$
-DECLARE
-    gone bigint[];
-    task mill.tasks;
-    chain bigint[];
-BEGIN
-    SELECT array_agg(w.id) INTO gone FROM mill.limits_waited_for(0, NULL) AS w (id)
-        WHERE NOT EXISTS (SELECT FROM mill.limits l WHERE l.id = w.id);
-    FOR task IN SELECT head.* FROM unnest(gone) AS g (id) CROSS JOIN LATERAL (
-        SELECT t.* FROM mill.tasks t WHERE t.state = 'blocked' AND t.blocking_limit_id = g.id
-        ORDER BY t.priority, t.id LIMIT 1000 FOR NO KEY UPDATE SKIP LOCKED) AS head
-    LOOP
-        PERFORM mill.release_permits(ARRAY[task.id], NULL);
-        chain := mill.required_limits(task.queue, task.group_name, task.run_id, task.concurrency_key);
-        UPDATE mill.tasks t SET limits = chain, blocking_limit_id = chain[1], start_by = NULL,
-                state = CASE WHEN chain IS NULL THEN 'pending' ELSE 'blocked' END::mill.state
-            WHERE t.id = task.id;
-    END LOOP;
-END
+-- Loose index scans, one probe per queue and per group with pending tasks, so that the cost does not depend on the
+-- number of limits and groups.
+CREATE OR REPLACE FUNCTION mill.pending_without_permits() RETURNS TABLE (queue text, group_name text)
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
+SET jit = off AS $$
+    WITH RECURSIVE pending (queue) AS (
+        (SELECT t.queue FROM mill.tasks t WHERE t.state = 'pending' ORDER BY t.queue LIMIT 1)
+        UNION ALL
+        SELECT next.queue FROM pending p CROSS JOIN LATERAL (SELECT t.queue FROM mill.tasks t
+            WHERE t.state = 'pending' AND t.queue > p.queue ORDER BY t.queue LIMIT 1) AS next
+    ), grouped (name) AS (
+        (SELECT t.group_name FROM mill.tasks t WHERE t.state = 'pending' AND t.group_name IS NOT NULL
+         ORDER BY t.group_name LIMIT 1)
+        UNION ALL
+        SELECT next.group_name FROM grouped p CROSS JOIN LATERAL (SELECT t.group_name FROM mill.tasks t
+            WHERE t.state = 'pending' AND t.group_name > p.name ORDER BY t.group_name LIMIT 1) AS next
+    )
+    -- LIMIT makes each row a probe. In a join, the planner may compare all queues with all limits or tasks.
+    SELECT p.queue::text, NULL FROM pending p
+        CROSS JOIN LATERAL (SELECT l.id FROM mill.limits l
+            WHERE l.kind = 'queue' AND l.name = p.queue AND l.run_id = 0 AND l.requires_permit LIMIT 1) AS l
+        CROSS JOIN LATERAL (SELECT FROM mill.tasks t WHERE t.state = 'pending' AND t.queue = p.queue
+            AND NOT ARRAY[l.id] <@ coalesce(t.limits, '{}') LIMIT 1) AS t
+    UNION ALL
+    SELECT NULL, p.name::text FROM grouped p
+        CROSS JOIN LATERAL (SELECT FROM mill.groups g WHERE g.name = p.name AND g.requires_permit LIMIT 1) AS g
+        CROSS JOIN LATERAL (SELECT FROM mill.tasks t WHERE t.state = 'pending' AND t.group_name = p.name
+            AND NOT mill.has_group_permit(t.group_name, t.limits) LIMIT 1) AS t
 $$;
-COMMENT ON FUNCTION mill.renew_chains IS
-    'Gives blocked tasks the limits that apply to them now, if they wait for a limit that does not exist any more, '
-    'such as that of a run that has ended (blocked -> blocked | pending). Up to 1000 tasks of each such limit';
+COMMENT ON FUNCTION mill.pending_without_permits IS
+    'Returns the queues and the groups with a pending task that lacks the permit of the queue or the group, for '
+    'mill.block_pending: one of both in each row';
 
 CREATE OR REPLACE FUNCTION mill.admit_running() RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
@@ -2703,7 +3171,10 @@ BEGIN
         -- Skips tasks that are about to end.
         ORDER BY t.id FOR NO KEY UPDATE SKIP LOCKED
     LOOP
+        PERFORM mill.create_limits(ARRAY[task.id]);
         chain := mill.required_limits(task.queue, task.group_name, task.run_id, task.concurrency_key);
+        -- Another transaction is creating a limit. A later call admits the task.
+        CONTINUE WHEN 0 >= ANY (chain);
         INSERT INTO mill.permits (limit_id, task_id)
             SELECT c.id, task.id FROM unnest(chain) AS c (id) WHERE c.id <> ALL (coalesce(task.limits, '{}'));
         UPDATE mill.tasks t SET limits = chain WHERE t.id = task.id;
@@ -2749,8 +3220,10 @@ COMMENT ON FUNCTION mill.enforce_limits IS
     'running ones. Workers then grant permits under the new limits';
 
 CREATE OR REPLACE FUNCTION mill.reconcile_limits() RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '500ms' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '500ms'
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
+    began CONSTANT timestamptz := clock_timestamp();
     closed bigint[];
     hold record;
     kept bigint[];
@@ -2759,7 +3232,7 @@ BEGIN
     INSERT INTO mill.limit_reconciliation (at) VALUES ('-infinity') ON CONFLICT DO NOTHING;
     -- A time in the future shows that the clock was set back.
     PERFORM FROM mill.limit_reconciliation r
-        WHERE r.at NOT BETWEEN clock_timestamp() - interval '1 second' AND clock_timestamp()
+        WHERE r.at NOT BETWEEN clock_timestamp() - r.pause AND clock_timestamp()
         FOR NO KEY UPDATE SKIP LOCKED;
     IF NOT FOUND THEN
         RETURN false;
@@ -2778,20 +3251,228 @@ BEGIN
                 AND (t.queue = ANY (hold.queues) OR t.run_as = ANY (hold.targets));
         PERFORM mill.revoke_permits(kept) WHERE kept IS NOT NULL;
     END IF;
-    PERFORM mill.block_pending(l.name, NULL) FROM mill.limits l WHERE l.kind = 'queue';
-    PERFORM mill.block_pending(NULL, g.name) FROM mill.groups g;
-    PERFORM mill.renew_chains();
+    PERFORM mill.block_pending(p.queue, p.group_name) FROM mill.pending_without_permits() AS p;
     PERFORM mill.admit_running();
     PERFORM mill.correct_starts();
+    UPDATE mill.limit_reconciliation SET at = clock_timestamp(),
+        pause = least(greatest('1 second', 9 * (clock_timestamp() - began)), '10 seconds');
     RETURN true;
 END
 $$;
 COMMENT ON FUNCTION mill.reconcile_limits IS
     'Enforces limits on tasks that were enqueued while a limit was being set, on tasks whose active period has '
     'closed, on tasks that are on hold, and on tasks whose limit was removed. Workers call it before '
-    'mill.grant_waiting_permits. A call within a second of the previous call of any worker returns false and does '
-    'nothing';
+    'mill.grant_waiting_permits. The calls of all workers take at most a tenth of the time: one that comes '
+    'within limit_reconciliation.pause of the previous one returns false and does nothing';
 GRANT EXECUTE ON FUNCTION mill.reconcile_limits TO mill_worker;
+
+-- schema/08_suspects.sql --------------------------------------------------------------------------
+
+-- Suspects: which tasks ran when the server crashed, and the rule by which the one that crashes it is found.
+--
+-- A crash interrupts all running tasks, and one of them may have caused it. So these tasks, the suspects, get one more
+-- limit, which permits one of them at a time. A crash while a suspect holds the permit counts as a crash of this task
+-- (tasks.crashes), and of no other. The task is no longer a suspect when an attempt has ended in any other way.
+
+CREATE TABLE IF NOT EXISTS mill.server (
+    only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),
+    timeline text NOT NULL DEFAULT substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8),
+    crashed_at timestamptz
+);
+COMMENT ON TABLE mill.server IS 'What the fleet has last seen of the server';
+COMMENT ON COLUMN mill.server.timeline IS
+    'Timeline of the WAL. Another one after a failover, which is no crash that a task could cause again';
+COMMENT ON COLUMN mill.server.crashed_at IS 'Time at which mill.detect_crash has found the last crash';
+GRANT SELECT ON mill.server TO mill_worker, mill_viewer;
+
+CREATE UNLOGGED TABLE IF NOT EXISTS mill.uptime (
+    only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row)
+);
+COMMENT ON TABLE mill.uptime IS 'One row. Unlogged, so the table is empty after a crash of the server';
+INSERT INTO mill.uptime SELECT WHERE NOT EXISTS (SELECT FROM mill.server) ON CONFLICT DO NOTHING;
+INSERT INTO mill.server DEFAULT VALUES ON CONFLICT DO NOTHING;
+
+CREATE OR REPLACE FUNCTION mill.detect_crash() RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    timeline_now text;
+    timeline_before text;
+    suspects bigint;
+BEGIN
+    IF EXISTS (SELECT FROM mill.uptime) THEN
+        RETURN;
+    END IF;
+    -- Other sessions wait here until the suspects are marked.
+    INSERT INTO mill.uptime DEFAULT VALUES ON CONFLICT DO NOTHING;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    timeline_now := substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8);
+    SELECT s.timeline INTO timeline_before FROM mill.server s FOR NO KEY UPDATE;
+    IF timeline_before <> timeline_now THEN
+        UPDATE mill.server SET timeline = timeline_now;
+        RETURN;
+    END IF;
+    UPDATE mill.server SET crashed_at = clock_timestamp();
+    INSERT INTO mill.limits (kind, name, max_running, explicit) VALUES ('crash', 'suspects', 1, true)
+        ON CONFLICT DO NOTHING;
+    SELECT l.id INTO suspects FROM mill.limits l WHERE l.kind = 'crash';
+    -- No worker claims before it has registered, and each registration calls this function. So these tasks ran before
+    -- the crash, and their sessions are gone. A task in another database is interrupted by crashes of that server.
+    UPDATE mill.tasks t SET
+            limits = CASE WHEN suspects = ANY (t.limits) THEN t.limits ELSE coalesce(t.limits, '{}') || suspects END,
+            crashes = t.crashes + EXISTS (SELECT FROM mill.permits p WHERE p.task_id = t.id
+                AND p.counts_until IS NULL AND p.limit_id = suspects)::integer
+        WHERE t.id = ANY (ARRAY(SELECT r.id FROM mill.tasks r WHERE r.state = 'running' AND r.receipt IS NULL
+            ORDER BY r.id FOR NO KEY UPDATE SKIP LOCKED));
+END
+$$;
+COMMENT ON FUNCTION mill.detect_crash IS
+    'Makes the tasks that ran when the server crashed suspects, once after each crash. Workers call it before they '
+    'claim tasks; the functions that end or release an attempt which the crash may have interrupted do so, too';
+GRANT EXECUTE ON FUNCTION mill.detect_crash TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.without_suspicion(limits bigint[]) RETURNS bigint[]
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN nullif(array_remove(limits, (SELECT l.id FROM mill.limits l WHERE l.kind = 'crash')), '{}');
+END
+$$;
+COMMENT ON FUNCTION mill.without_suspicion IS
+    'Returns the limits of a task that is not suspected to crash the server';
+
+CREATE OR REPLACE VIEW mill.crash_suspects AS
+    SELECT t.id, t.queue, t.name, t.state, t.crashes
+    FROM mill.limits l CROSS JOIN LATERAL (
+        SELECT b.* FROM mill.tasks b WHERE b.state = 'blocked' AND b.blocking_limit_id = l.id
+        UNION ALL
+        SELECT r.* FROM mill.permits p JOIN mill.tasks r ON r.id = p.task_id
+            WHERE p.limit_id = l.id AND p.counts_until IS NULL) AS t
+    WHERE l.kind::text = 'crash';
+COMMENT ON VIEW mill.crash_suspects IS
+    'Tasks that ran when the server crashed, and wait until they may run alone among them, or do so. crashes: how '
+    'often the server has crashed while only this task could be the cause, and how often its worker has died';
+GRANT SELECT ON mill.crash_suspects TO mill_viewer;
+
+CREATE OR REPLACE FUNCTION mill.interruptions() RETURNS TABLE (
+    attempts bigint, tasks bigint, since timestamptz, sqlstate text, message text)
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET lock_timeout = '100ms' AS $$
+BEGIN
+    RETURN QUERY
+        SELECT count(*), count(DISTINCT a.task_id), min(a.finished_at), (array_agg(a.sqlstate))[1],
+            (array_agg(a.message))[1]
+        FROM (SELECT v.task_id, v.finished_at, v.sqlstate, v.message FROM mill.visible_attempts v
+            WHERE v.finished_at > now() - interval '10 minutes' AND v.outcome <> 'succeeded'
+                AND v.outcome <> 'cancelled' AND v.outcome::text = 'interrupted'
+            ORDER BY v.finished_at DESC LIMIT 1000) AS a;
+EXCEPTION WHEN lock_not_available THEN
+    -- What else is wrong is shown while the history is locked, too.
+    RETURN QUERY SELECT 0::bigint, 0::bigint, NULL::timestamptz, NULL::text, NULL::text;
+END
+$$;
+COMMENT ON FUNCTION mill.interruptions IS
+    'Returns how many attempts of how many tasks the server has interrupted in the last ten minutes, up to 1000 '
+    'attempts, since when, and the last error; zero while the history is locked';
+GRANT EXECUTE ON FUNCTION mill.interruptions TO mill_viewer;
+
+-- schema/08_watched_lanes.sql ---------------------------------------------------------------------
+
+-- Wake-ups by enqueues: in which lanes a worker with free readers looks for tasks every few milliseconds.
+--
+-- An enqueue notifies the workers if no worker watches the lane of its task. A worker that has just found a task
+-- watches its lanes, so tasks that follow each other closely cause no notification. All that is known about this is the
+-- value of a sequence: it is visible at once, and no open transaction keeps its former values or locks it. The sequence
+-- is not unlogged, because it could not be read after a failover then. Nothing depends on it: polls find all tasks.
+--
+-- The bits of the value, from the highest:
+--   20  the millisecond at which the value expires, modulo 2^20 (17 minutes)
+--   11  the worker that watches, as a number made of its id; 0 after a notification
+--   32  the lanes, as a set of hashes
+
+CREATE SEQUENCE IF NOT EXISTS mill.watched_lanes MINVALUE 0 START 0;
+COMMENT ON SEQUENCE mill.watched_lanes IS
+    'The lanes that a worker watches, or for which the workers have just been notified. A hint: see mill.is_watched';
+
+CREATE OR REPLACE FUNCTION mill.lane_bit(queue text, priority mill.priority, run_as text) RETURNS bigint
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN 1::bigint << (hashtext(queue || priority || run_as) & 31);
+END
+$$;
+COMMENT ON FUNCTION mill.lane_bit IS
+    'Returns the set of mill.watched_lanes that contains one lane';
+
+CREATE OR REPLACE FUNCTION mill.is_watched(lanes bigint DEFAULT 4294967295) RETURNS boolean
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    watched bigint := pg_sequence_last_value('mill.watched_lanes');
+BEGIN
+    -- A value that expires later than any does is old.
+    RETURN watched & lanes = lanes
+        AND ((watched >> 43) - (date_part('epoch', clock_timestamp()) * 1000)::bigint) & 1048575 BETWEEN 1 AND 1000;
+END
+$$;
+COMMENT ON FUNCTION mill.is_watched IS
+    'Returns whether a worker watches all of these lanes, or the workers have just been notified';
+
+CREATE OR REPLACE FUNCTION mill.set_watched(lanes bigint, worker bigint, milliseconds integer) RETURNS void
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    PERFORM setval('mill.watched_lanes',
+        ((((date_part('epoch', clock_timestamp()) * 1000)::bigint + milliseconds) & 1048575) << 43)
+            | (worker << 32) | lanes);
+END
+$$;
+COMMENT ON FUNCTION mill.set_watched IS
+    'Sets the value of mill.watched_lanes';
+
+CREATE OR REPLACE FUNCTION mill.wake_workers() RETURNS void
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    wanted text := coalesce(current_setting('mill.notify', true), '');
+BEGIN
+    -- A transaction with a notification cannot be prepared for a two-phase commit, and cannot commit while the queue of
+    -- notifications is full.
+    IF wanted = 'off' OR wanted <> 'on' AND current_setting('max_prepared_transactions') <> '0'
+        OR pg_notification_queue_usage() > 0.5
+    THEN
+        RETURN;
+    END IF;
+    -- The notification follows the commit, and may be lost with the transaction, so it holds for a short time.
+    PERFORM mill.set_watched(4294967295, 0, 50), pg_notify('mill', 'work');
+END
+$$;
+COMMENT ON FUNCTION mill.wake_workers IS
+    'Notifies the workers after the commit of the transaction, unless the setting mill.notify is off. By default, does '
+    'not notify if the server permits prepared transactions, because a transaction that notifies cannot be prepared';
+
+CREATE OR REPLACE FUNCTION mill.watch_lanes(
+    worker uuid, queues text[], priorities text[], run_as text[], milliseconds integer) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    number CONSTANT bigint := greatest(1, hashtext(worker::text) & 2047);
+    watching CONSTANT bigint := (pg_sequence_last_value('mill.watched_lanes') >> 32) & 2047;
+    lanes CONSTANT bigint := (SELECT bit_or(mill.lane_bit(l.queue, l.priority::mill.priority, l.run_as))
+        FROM unnest(queues, priorities, watch_lanes.run_as) AS l (queue, priority, run_as));
+BEGIN
+    IF lanes IS NULL THEN
+        IF watching IN (number, 0) THEN
+            PERFORM mill.set_watched(0, 0, 0);
+        END IF;
+        RETURN false;
+    END IF;
+    IF watching <> number AND watching <> 0 AND mill.is_watched(lanes) THEN
+        RETURN false;
+    END IF;
+    PERFORM mill.set_watched(lanes, number, least(milliseconds, 1000));
+    RETURN true;
+END
+$$;
+COMMENT ON FUNCTION mill.watch_lanes IS
+    'Records for this time that a worker looks for tasks in these lanes every few milliseconds, so that enqueues need '
+    'not notify. Returns false if another worker does so already. Without lanes, ends the watch of the worker, so that '
+    'the next enqueue notifies';
+GRANT EXECUTE ON FUNCTION mill.watch_lanes TO mill_worker;
 
 -- schema/09_enqueue.sql ---------------------------------------------------------------------------
 
@@ -2801,11 +3482,81 @@ GRANT EXECUTE ON FUNCTION mill.reconcile_limits TO mill_worker;
 -- the rights of its caller: mill.profile, which it calls, needs them to decide whether the caller may
 -- use a profile.
 
-CREATE OR REPLACE FUNCTION mill.check_statement(statement text, params jsonb) RETURNS void
+CREATE OR REPLACE FUNCTION mill.find_byte_order_mark(sql text) RETURNS integer
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    -- The characters of words: letters, digits, _ and everything outside of ASCII. The first is not a digit.
+    first CONSTANT text := $re$[^\x01-\x40\x5b-\x5e\x60\x7b-\x7f]$re$;
+    part CONSTANT text := $re$[^\x01-\x2f\x3a-\x40\x5b-\x5e\x60\x7b-\x7f]$re$;
+    found text[];
+    token text;
+    place integer := 1;
+    next_place integer := 1;
+    closing text;
+    depth integer;
+    after_word boolean := false;
+    after_e boolean := false;
+    escapes boolean := false;
+BEGIN
+    -- The first group is the start of a dollar quote without its last dollar sign, which inside of a quote can be the
+    -- first one of the end.
+    FOR found IN SELECT m FROM regexp_matches(sql, $re$(\$(?:$re$ || first || part || $re$*)?)(?=\$)$re$
+        || $re$|(\ufeff|--|/\*|\*/|[^-\ufeff'"$/*\n\r\\]+|.)$re$, 'g') AS m
+    LOOP
+        token := coalesce(found[1], found[2]);
+        IF place < next_place THEN
+            NULL;
+        ELSIF closing IS NULL THEN
+            -- A constant with escapes, E'…', can continue in the next line.
+            escapes := CASE WHEN token = '''' THEN escapes OR after_e
+                ELSE escapes AND (token = '--' OR token !~ $re$[^ \t\n\r\f\v]$re$) END;
+            IF found[1] IS NOT NULL AND NOT after_word THEN
+                closing := token;
+                next_place := place + length(token) + 1;
+            ELSIF token ~ $re$\ufeff$re$ THEN
+                RETURN place + length(substring(token FROM $re$^[^\ufeff]*$re$));
+            ELSIF token IN ('''', '"', '--', '/*') THEN
+                closing := CASE token WHEN '--' THEN chr(10) WHEN '/*' THEN '*/' ELSE token END;
+                depth := 1;
+            END IF;
+            after_e := token ~ $re$[eE]\Z$re$ AND token !~ (part || $re$[eE]\Z$re$);
+            after_word := token ~ (first || part || $re$*\Z$re$)
+                OR after_word AND token ~ ($re$^\$?$re$ || part || $re$*\Z$re$);
+        ELSIF closing = '*/' AND token IN ('/*', '*/') THEN
+            depth := depth + CASE token WHEN '/*' THEN 1 ELSE -1 END;
+            closing := CASE WHEN depth > 0 THEN closing END;
+        ELSIF token = closing OR closing = chr(10) AND token = chr(13) THEN
+            next_place := place + length(token) + CASE WHEN found[1] IS NULL THEN 0 ELSE 1 END;
+            closing := NULL;
+        ELSIF escapes AND closing = '''' AND ascii(token) = 92 THEN
+            next_place := place + 2;
+        END IF;
+        place := place + length(token);
+    END LOOP;
+    RETURN NULL;
+END
+$function$;
+COMMENT ON FUNCTION mill.find_byte_order_mark IS
+    'Returns the place of the first byte order mark (U+FEFF) that is not in a constant, a quoted name or a comment: '
+    'the number of the character, from 1';
+
+CREATE OR REPLACE FUNCTION mill.check_statement(statement text, params jsonb) RETURNS text
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     limit_bytes integer;
+    mark CONSTANT text := chr(65279);
+    place integer;
 BEGIN
+    -- Editors begin a file with a byte order mark, and the server takes the mark for a part of a word.
+    IF strpos(statement, mark) > 0 THEN
+        statement := ltrim(statement, mark);
+        place := mill.find_byte_order_mark(statement);
+        IF place IS NOT NULL THEN
+            RAISE EXCEPTION 'the statement has a byte order mark (U+FEFF) at character %', place
+                USING ERRCODE = '22023', HINT = 'Some editors write this invisible character at the start of a file. '
+                    'Remove it where files were joined.';
+        END IF;
+    END IF;
     -- The first 1000 characters usually suffice; the whole statement is checked only if they are blank.
     IF statement IS NULL OR (left(statement, 1000) !~ '[^[:space:]]' AND statement !~ '[^[:space:]]') THEN
         RAISE EXCEPTION 'the statement is empty' USING ERRCODE = '22023';
@@ -2824,10 +3575,15 @@ BEGIN
     IF jsonb_array_length(params) > 65535 THEN
         RAISE EXCEPTION 'params has more than 65535 values' USING ERRCODE = '54000';
     END IF;
+    IF params IS NOT NULL THEN
+        PERFORM mill.check_size('params are', params);
+    END IF;
+    RETURN statement;
 END
 $$;
 COMMENT ON FUNCTION mill.check_statement IS
-    'Raises an error if the statement is empty or exceeds the size limit, or if params is not a JSON array';
+    'Returns the statement without a byte order mark at its start. Raises an error if the statement is empty or has '
+    'another such mark, if the statement or params exceed the size limit, or if params is not a JSON array';
 
 CREATE OR REPLACE FUNCTION mill.resolve_options(options mill.task_options, queue text, params jsonb)
 RETURNS mill.task_options
@@ -2906,10 +3662,11 @@ BEGIN
     -- As in mill.submit: a single query determines whether any statement needs the detailed checks.
     IF EXISTS (SELECT FROM unnest(statements, enqueue_many.params) AS s(statement, params), mill.settings x
         WHERE s.statement IS NULL OR s.params IS NOT NULL OR octet_length(s.statement) > x.statement_limit_bytes
-            OR left(s.statement, 1000) !~ '[^[:space:]]')
+            OR left(s.statement, 1000) !~ '[^[:space:]]'
+            OR strpos(s.statement, chr(65279)) > 0)
     THEN
-        PERFORM mill.check_statement(s.statement, s.params)
-            FROM unnest(statements, enqueue_many.params) AS s(statement, params);
+        statements := ARRAY(SELECT mill.check_statement(s.statement, s.params)
+            FROM unnest(statements, enqueue_many.params) WITH ORDINALITY AS s(statement, params, n) ORDER BY s.n);
     END IF;
     IF profile_name <> '' THEN
         PERFORM mill.check_routine(profile_name, s.statement) FROM unnest(statements) AS s(statement);
@@ -2931,12 +3688,17 @@ BEGIN
         SELECT g.priority INTO group_priority FROM mill.groups g WHERE g.name = wanted_group;
     END IF;
     initial_state := mill.initial_state(enqueue_many.due_at, chain);
+    enqueue_many.priority := coalesce(enqueue_many.priority, group_priority, 'normal');
+    IF initial_state <> 'scheduled' AND cardinality(statements) > 0
+        AND mill.is_watched(mill.lane_bit(queue_name, enqueue_many.priority, profile_name)) IS NOT TRUE
+    THEN
+        PERFORM mill.wake_workers();
+    END IF;
     RETURN QUERY
         INSERT INTO mill.tasks (statement, params, name, queue, priority, due_at, state,
             blocking_limit_id, max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once,
             external, explain, concurrency_key, group_name, run_id, limits, run_as, options, receipt)
-        SELECT s.statement, s.params, s.name, queue_name,
-            coalesce(enqueue_many.priority, group_priority, 'normal'),
+        SELECT s.statement, s.params, s.name, queue_name, enqueue_many.priority,
             coalesce(enqueue_many.due_at, clock_timestamp()), initial_state,
             CASE WHEN initial_state = 'blocked' THEN chain[1] END,
             coalesce(enqueue_many.max_attempts, CASE WHEN enqueue_many.at_most_once THEN 1 ELSE 3 END),
@@ -2994,18 +3756,20 @@ DECLARE
     unusual boolean;
     limited boolean;
     unstored boolean;
+    profile_name text := '';
 BEGIN
     queue := coalesce(queue, 'default');
     -- Most tasks need no further check. A single query decides.
     SELECT coalesce(group_name, s.default_group),
-            octet_length(statement) > s.statement_limit_bytes OR left(statement, 1000) !~ '[^[:space:]]',
+            octet_length(statement) > s.statement_limit_bytes OR left(statement, 1000) !~ '[^[:space:]]'
+                OR strpos(statement, chr(65279)) > 0,
             EXISTS (SELECT FROM mill.limits l WHERE l.kind = 'queue' AND l.name = queue),
             EXISTS (SELECT FROM mill.queues q WHERE q.name = queue AND NOT (q.store_params AND q.store_output))
         INTO group_name, unusual, limited, unstored FROM mill.settings s;
     IF statement IS NULL OR unusual OR limited
         OR num_nonnulls(params, group_name, concurrency_key, concurrency) > 0
     THEN
-        PERFORM mill.check_statement(statement, params);
+        statement := mill.check_statement(statement, params);
         chain := mill.required_limits(queue, group_name, run_id, concurrency_key, concurrency);
         SELECT g.priority INTO group_priority FROM mill.groups g WHERE g.name = group_name;
     END IF;
@@ -3013,7 +3777,8 @@ BEGIN
         PERFORM mill.check_explain(statement, mode);
     END IF;
     IF profile IS NOT NULL THEN
-        PERFORM mill.check_routine(mill.name_of_profile(profile), statement);
+        profile_name := mill.name_of_profile(profile);
+        PERFORM mill.check_routine(profile_name, statement);
     END IF;
     IF options IS NOT NULL THEN
         PERFORM mill.check_options(options);
@@ -3027,8 +3792,10 @@ BEGIN
     created := true;
     IF key IS NOT NULL THEN
         LOOP
-            -- Waits for a concurrent transaction that inserts the same key.
-            INSERT INTO mill.dedup_keys AS k (key, task_id) VALUES (key, id) ON CONFLICT DO NOTHING;
+            -- Waits for a concurrent transaction that inserts the same key. The server shows the comment in the
+            -- context of the error of a deadlock.
+            INSERT INTO mill.dedup_keys AS k (key, task_id) VALUES (key, id) ON CONFLICT DO NOTHING
+                /* to avoid deadlocks, enqueue the keys of a transaction in ascending order */;
             EXIT WHEN FOUND;
             SELECT k.task_id, false INTO id, created FROM mill.dedup_keys k WHERE k.key = submit.key;
             IF FOUND THEN
@@ -3039,19 +3806,21 @@ BEGIN
             created := true;
         END LOOP;
     END IF;
+    priority := coalesce(priority, group_priority, 'normal');
+    IF initial_state <> 'scheduled' AND mill.is_watched(mill.lane_bit(queue, priority, profile_name)) IS NOT TRUE THEN
+        PERFORM mill.wake_workers();
+    END IF;
     INSERT INTO mill.tasks (id, statement, params, name, queue, priority, due_at, state, blocking_limit_id,
         max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once, external, explain, key,
         concurrency_key, group_name, run_id, limits, run_as, options, receipt)
-    VALUES (id, statement, params, name, queue, coalesce(priority, group_priority, 'normal'),
-        coalesce(due_at, clock_timestamp()), initial_state,
+    VALUES (id, statement, params, name, queue, priority, coalesce(due_at, clock_timestamp()), initial_state,
         CASE WHEN initial_state = 'blocked' THEN chain[1] END,
         coalesce(max_attempts, CASE WHEN at_most_once THEN 1 ELSE 3 END),
         coalesce(retry_interval, '10 seconds'), coalesce(backoff, 'exponential'),
         coalesce(jitter, backoff <> 'fixed', true), timeout, coalesce(mode, 'transaction'),
         coalesce(at_most_once, false), coalesce(external, false), coalesce(explain, false),
         key, concurrency_key, group_name,
-        run_id, chain, CASE WHEN profile IS NULL THEN '' ELSE mill.name_of_profile(profile) END, stored,
-        CASE WHEN profile IS NOT NULL THEN mill.new_receipt(mill.name_of_profile(profile)) END);
+        run_id, chain, profile_name, stored, CASE WHEN profile IS NOT NULL THEN mill.new_receipt(profile_name) END);
 END
 $$;
 COMMENT ON FUNCTION mill.submit IS
@@ -3349,7 +4118,9 @@ GRANT EXECUTE ON FUNCTION mill.notify_attempt TO mill_worker;
 -- claim; if the claim is lost, nothing changes.
 --
 -- mill.complete is called in the task's own transaction, by the login of the task, so that effects and
--- completion commit together. The other functions are for mill_worker only.
+-- completion commit together. It accepts the token only in the session that the claim names: a success that
+-- another session records would remain if the transaction of the task is rolled back. The other functions
+-- are for mill_worker only.
 --
 -- When a task of a run finishes, the same transaction appends one row to mill.run_events. It takes no
 -- lock that another task of the run could wait for. mill.run_events is declared here and not in
@@ -3371,9 +4142,10 @@ CREATE TABLE IF NOT EXISTS mill.run_events (
     autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
 COMMENT ON TABLE mill.run_events IS
     'Queue of events for mill.advance_run. node and outcome: a task of the run finished. node only: a task was added. '
-    'node null: the run must be examined; with the message ready, also for tasks that were left ready';
+    'node null: the run must be examined';
 CREATE INDEX IF NOT EXISTS run_events_run ON mill.run_events (run_id, id);
-GRANT SELECT, INSERT ON mill.run_events TO mill_worker;
+REVOKE INSERT ON mill.run_events FROM mill_worker;
+GRANT SELECT ON mill.run_events TO mill_worker;
 
 -- The columns that an attempt takes from its task, in the order of mill.attempts. No other place repeats
 -- this list. The planner inlines the function, which saves a call per row, unless an argument is
@@ -3412,7 +4184,7 @@ CREATE OR REPLACE FUNCTION mill.record_attempt(
     final boolean,
     report jsonb
 ) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     finished CONSTANT timestamptz := clock_timestamp();
 BEGIN
@@ -3428,8 +4200,8 @@ BEGIN
             task.session_pid, (report->>'rows')::bigint, report->>'message');
     END IF;
     -- Without a subscription, this query of an empty table is the whole cost.
-    IF record_attempt.outcome NOT IN ('succeeded', 'cancelled') AND EXISTS (SELECT FROM mill.subscriptions s
-        WHERE s.enabled AND s.events && '{attempt_failed,task_failed}')
+    IF record_attempt.outcome NOT IN ('succeeded', 'cancelled', 'interrupted') AND EXISTS (SELECT
+        FROM mill.subscriptions s WHERE s.enabled AND s.events && '{attempt_failed,task_failed}')
     THEN
         PERFORM mill.notify_attempt(task, record_attempt.outcome, record_attempt.final, report);
     END IF;
@@ -3456,6 +4228,14 @@ COMMENT ON FUNCTION mill.first_row IS
     'Returns the first row of attempts.result as an object by column; null if there is none. A value that cannot be a '
     'parameter of a later task, because it is truncated or a placeholder, or because the row exceeds 8 kB, is '
     '{"unusable": reason}';
+
+CREATE OR REPLACE FUNCTION mill.may_complete_for_others() RETURNS boolean
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT pg_has_role(session_user, 'mill_worker', 'USAGE')
+$$;
+COMMENT ON FUNCTION mill.may_complete_for_others IS
+    'Returns whether the login may complete a task that another session runs: only a control session of a worker may, '
+    'after the effects are committed. A token that others have read is of no use to them';
 
 -- The settings force generic plans that use the primary key. Planning would take longer than the
 -- function itself, and a plan that was made while the table was empty would stay in the session's cache
@@ -3486,6 +4266,7 @@ BEGIN
     WITH gone AS (
         DELETE FROM mill.tasks t
         WHERE t.id = ANY (task_ids) AND t.token = claim_tokens[array_position(task_ids, t.id)]
+            AND (t.session_pid = pg_backend_pid() OR mill.may_complete_for_others())
         RETURNING t AS task, array_position(task_ids, t.id) AS n, t.id, t.claimed_at, t.limits, t.run_id, t.node,
             clock_timestamp() AS deleted_at
     ), recorded AS (
@@ -3504,7 +4285,7 @@ BEGIN
                 FROM gone g WHERE g.node IS NOT NULL)
         INTO done, keys, limited, starts, in_runs FROM recorded r;
     IF cardinality(done) IS DISTINCT FROM cardinality(task_ids) THEN
-        RAISE EXCEPTION 'task % is no longer claimed with this token', (SELECT min(i)
+        RAISE EXCEPTION 'task % is no longer claimed with this token in this session', (SELECT min(i)
             FROM unnest(task_ids) AS i WHERE i <> ALL (coalesce(done, '{}'))) USING ERRCODE = 'MT001';
     END IF;
     IF keys IS NOT NULL THEN
@@ -3524,8 +4305,9 @@ $$;
 COMMENT ON FUNCTION mill.complete IS
     'Completes tasks (running -> finished) in their own transaction, all given tasks or none. ran_until: seconds from '
     'the start of the transaction to the end of each task, null: now. reports: notices, result and plan of each task. '
-    'Everybody may execute it, because it requires the tokens of the claims. Error MT001: a claim is lost. Error '
-    'MT002: the current transaction is not the one that was begun for the tasks';
+    'Everybody may execute it, because it requires the tokens of the claims and the sessions that they name, or a '
+    'login of mill_worker. Error MT001: a claim is lost. Error MT002: the current transaction is not the one that was '
+    'begun for the tasks';
 -- PUBLIC gets the EXECUTE privilege in 21_grants.sql, after the REVOKE on all routines.
 
 -- As mill.complete, but for one task that ended just now. Without arrays, and with fewer settings, the
@@ -3540,9 +4322,10 @@ BEGIN
     IF xact <> pg_current_xact_id() THEN
         RAISE EXCEPTION 'the task ended its own transaction' USING ERRCODE = 'MT002';
     END IF;
-    DELETE FROM mill.tasks t WHERE t.id = task_id AND t.token = claim_token RETURNING t.* INTO task;
+    DELETE FROM mill.tasks t WHERE t.id = task_id AND t.token = claim_token
+        AND (t.session_pid = pg_backend_pid() OR mill.may_complete_for_others()) RETURNING t.* INTO task;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'task % is no longer claimed with this token', task_id USING ERRCODE = 'MT001';
+        RAISE EXCEPTION 'task % is no longer claimed with this token in this session', task_id USING ERRCODE = 'MT001';
     END IF;
     finished := clock_timestamp();
     INSERT INTO mill.attempts
@@ -3567,7 +4350,7 @@ COMMENT ON FUNCTION mill.complete_task IS
 
 CREATE OR REPLACE FUNCTION mill.record_receipt(task_id bigint, claim_token uuid, row_count bigint,
     ran_seconds double precision, result jsonb) RETURNS boolean
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     started timestamptz;
 BEGIN
@@ -3652,16 +4435,30 @@ CREATE OR REPLACE FUNCTION mill.fail(
     retry_in interval,
     report jsonb
 ) RETURNS text
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     task mill.tasks;
     result text := 'finished';
     next_state mill.state;
+    crash_cap integer;
 BEGIN
+    IF outcome = 'interrupted' THEN
+        PERFORM mill.detect_crash();
+    END IF;
     SELECT t.* INTO task FROM mill.tasks t
         WHERE t.id = task_id AND t.token = claim_token FOR NO KEY UPDATE;
     IF NOT FOUND THEN
         RETURN 'lost';
+    END IF;
+    IF outcome = 'interrupted' AND task.crashes > 0 THEN
+        SELECT s.max_crashes INTO crash_cap FROM mill.settings s;
+        IF task.crashes >= crash_cap THEN
+            verdict := 'final';
+            outcome := 'lost';
+            result := 'crashed';
+            report := coalesce(report, '{}') || jsonb_build_object('hint', format('The server has crashed while no '
+                'other task could be the cause; the task has reached max_crashes (%s).', crash_cap));
+        END IF;
     END IF;
     -- A cancelled task is not attempted again. A failure of its own remains its outcome.
     IF EXISTS (SELECT FROM mill.cancel_requests r WHERE r.task_id = task.id)
@@ -3685,10 +4482,14 @@ BEGIN
         DELETE FROM mill.cancel_requests r WHERE r.task_id = task.id;
         RETURN result;
     END IF;
+    IF verdict = 'failure' AND task.limits IS NOT NULL THEN
+        task.limits := mill.without_suspicion(task.limits);
+    END IF;
     next_state := mill.initial_state(now() + retry_in, task.limits);
     UPDATE mill.tasks t SET
         state = next_state,
-        blocking_limit_id = CASE WHEN next_state = 'blocked' THEN t.limits[1] END,
+        limits = task.limits,
+        blocking_limit_id = CASE WHEN next_state = 'blocked' THEN task.limits[1] END,
         start_by = NULL,
         due_at = now() + retry_in,
         failures = t.failures + (verdict = 'failure')::integer,
@@ -3704,20 +4505,27 @@ COMMENT ON FUNCTION mill.fail IS
     'Ends an attempt that did not succeed. verdict failure, transient or crash: the task is attempted again (running '
     '-> scheduled | blocked | pending), and the counter of that name is incremented. verdict final: the task is '
     'finished. If the task or its run was cancelled, the task is finished as well, with the outcome cancelled unless '
-    'it failed by itself. Returns lost, retried, finished or cancelled';
+    'it failed by itself. So it is if the server has crashed too often while only this task could be the cause. '
+    'Returns lost, retried, finished, cancelled or crashed';
 GRANT EXECUTE ON FUNCTION mill.fail TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.release_claim(task_id bigint, claim_token uuid, delay interval)
 RETURNS boolean
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     task mill.tasks;
     next_state mill.state;
 BEGIN
+    PERFORM mill.detect_crash();
     SELECT t.* INTO task FROM mill.tasks t
         WHERE t.id = task_id AND t.token = claim_token FOR NO KEY UPDATE;
     IF NOT FOUND THEN
         RETURN false;
+    ELSIF task.crashes > 0 AND task.claimed_at < (SELECT s.crashed_at FROM mill.server s WHERE s.only_row) THEN
+        -- The attempt may have caused the crash, so it is recorded.
+        PERFORM mill.fail(task_id, claim_token, 'interrupted', 'transient', delay,
+            jsonb_build_object('message', 'the server crashed'));
+        RETURN true;
     END IF;
     -- The check follows the lock of the task, because a cancel also locks the task before it inserts its
     -- request.
@@ -3746,19 +4554,24 @@ END
 $$;
 COMMENT ON FUNCTION mill.release_claim IS
     'Releases a claim without using up the attempt: running -> blocked | pending, or with a delay scheduled. A task '
-    'with a cancel request ends as cancelled. Returns false if the claim is lost';
+    'with a cancel request ends as cancelled. If a crash of the server since the claim counts for the task, the '
+    'attempt ends as interrupted instead. Returns false if the claim is lost';
 GRANT EXECUTE ON FUNCTION mill.release_claim TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.reclaim(worker_id uuid, max_count integer DEFAULT 500, resolved uuid[] DEFAULT '{}')
 RETURNS TABLE (task_id bigint, released boolean)
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     task mill.tasks;
     crash_cap integer;
+    server_crash timestamptz;
+    interrupted boolean;
     verdict text;
     ended mill.outcome;
 BEGIN
+    PERFORM mill.detect_crash();
     SELECT s.max_crashes INTO crash_cap FROM mill.settings s;
+    SELECT s.crashed_at INTO server_crash FROM mill.server s;
     FOR task IN
         SELECT t.* FROM mill.tasks t
         -- Takes only tasks whose backend no longer exists, so that their SQL cannot have further
@@ -3774,11 +4587,14 @@ BEGIN
             AND (t.node IS NULL OR mill.lock_run(t.run_id))
         ORDER BY t.id LIMIT max_count FOR NO KEY UPDATE SKIP LOCKED
     LOOP
-        ended := CASE WHEN task.at_most_once THEN 'unknown' ELSE 'lost' END;
-        verdict := CASE WHEN task.at_most_once OR task.crashes + 1 >= crash_cap THEN 'final' ELSE 'crash' END;
+        -- 20: MAX_FREE_ATTEMPTS (queue/src/transition/retry.rs).
+        interrupted := task.claimed_at < server_crash AND task.transient_failures < 20 AND NOT task.at_most_once;
+        ended := CASE WHEN task.at_most_once THEN 'unknown' WHEN interrupted THEN 'interrupted' ELSE 'lost' END;
+        verdict := CASE WHEN interrupted THEN 'transient'
+            WHEN task.at_most_once OR task.crashes + 1 >= crash_cap THEN 'final' ELSE 'crash' END;
         reclaim.task_id := task.id;
         reclaim.released := mill.fail(task.id, task.token, ended, verdict, '0', jsonb_build_object(
-            'message', CASE
+            'message', CASE WHEN interrupted THEN 'the server crashed, and the worker died'
                 WHEN task.at_most_once THEN 'the worker died; it is unknown whether the statement completed'
                 WHEN verdict = 'final' THEN format('the worker died; the task has reached max_crashes (%s)', crash_cap)
                 ELSE 'the worker died' END)) = 'retried';
@@ -4040,10 +4856,13 @@ BEGIN
     IF subscription.channel IS NOT NULL THEN
         PERFORM pg_notify(subscription.channel, mill.channel_payload(document));
     ELSE
-        SELECT p.key INTO found_key FROM mill.profiles p WHERE p.name = subscription.run_as;
+        -- The rights were checked when the subscription was made. Any role that may use the profile will do.
+        SELECT mill.profile_key(p.key, r.oid) INTO found_key
+            FROM mill.profiles p JOIN pg_roles r ON r.rolname = ANY (p.allowed)
+            WHERE p.name = subscription.run_as LIMIT 1;
         -- Without a key, mill.submit enqueues a task without a profile.
         IF subscription.run_as IS NOT NULL AND NOT FOUND THEN
-            RAISE EXCEPTION 'there is no profile "%"', subscription.run_as USING ERRCODE = '22023';
+            RAISE EXCEPTION 'there is no profile "%" that a role may use', subscription.run_as USING ERRCODE = '22023';
         END IF;
         PERFORM mill.submit(subscription.statement, params => jsonb_build_array(document),
             name => left('notify ' || subscription.name, 128), queue => subscription.task_queue,
@@ -4104,23 +4923,26 @@ GRANT EXECUTE ON FUNCTION mill.deliver_in_database TO mill_worker;
 
 -- A loose index scan finds the lanes. As in the claim, a range of one profile leaves only the index of
 -- pending tasks. The head of a lane is its oldest task, unless a task was enqueued with an earlier due
--- time or returned to the queue.
+-- time or returned to the queue. The scan of one queue ends at the first lane of the next one. A condition on
+-- only_queue alone would read the index from its beginning, because the plan does not depend on the argument.
 CREATE OR REPLACE FUNCTION mill.pending_by_queue(only_queue text, max_count integer)
 RETURNS TABLE (queue text, pending bigint, oldest_age interval)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
 SET jit = off AS $$
     WITH RECURSIVE lane (queue, priority, run_as) AS (
         (SELECT t.queue, t.priority, t.run_as FROM mill.tasks t
-         WHERE t.state = 'pending' AND (only_queue IS NULL OR t.queue = only_queue)
+         WHERE t.state = 'pending' AND t.queue >= coalesce(only_queue, '')
          ORDER BY t.queue, t.priority, t.run_as LIMIT 1)
         UNION ALL
         SELECT next.queue, next.priority, next.run_as FROM lane CROSS JOIN LATERAL (
             SELECT t.queue, t.priority, t.run_as FROM mill.tasks t
-            WHERE t.state = 'pending' AND (only_queue IS NULL OR t.queue = only_queue)
+            WHERE t.state = 'pending'
                 AND (t.queue, t.priority, t.run_as) > (lane.queue, lane.priority, lane.run_as)
             ORDER BY t.queue, t.priority, t.run_as LIMIT 1) AS next
+        WHERE only_queue IS NULL OR lane.queue = only_queue
     )
-    SELECT l.queue::text, sum(c.count)::bigint, max(h.age) FROM (SELECT * FROM lane LIMIT 1000) AS l
+    SELECT l.queue::text, sum(c.count)::bigint, max(h.age)
+        FROM (SELECT * FROM lane WHERE only_queue IS NULL OR lane.queue = only_queue LIMIT 1000) AS l
         CROSS JOIN LATERAL (SELECT count(*) AS count FROM (SELECT FROM mill.tasks t WHERE t.state = 'pending'
             AND t.queue = l.queue AND t.priority = l.priority AND t.run_as >= l.run_as AND t.run_as <= l.run_as
             ORDER BY t.run_as, t.id LIMIT max_count) AS few) AS c
@@ -4133,80 +4955,51 @@ COMMENT ON FUNCTION mill.pending_by_queue IS
     'Returns the queues with pending tasks, counting up to max_count tasks per lane, and the wait of the oldest task';
 
 CREATE OR REPLACE FUNCTION mill.check_backlogs() RETURNS integer
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_nestloop = off SET jit = off AS $$
 DECLARE
-    s mill.subscriptions;
+    due bigint[];
     inserted integer;
-    total integer := 0;
 BEGIN
-    FOR s IN SELECT x.* FROM mill.subscriptions x JOIN mill.subscription_state d ON d.subscription_id = x.id
-        WHERE x.enabled AND num_nonnulls(x.min_pending, x.min_age) > 0
+    due := ARRAY(SELECT d.subscription_id FROM mill.subscription_state d
+        WHERE d.subscription_id IN (SELECT x.id FROM mill.subscriptions x
+                WHERE x.enabled AND num_nonnulls(x.min_pending, x.min_age) > 0)
             AND coalesce(d.backlog_checked_at NOT BETWEEN now() - interval '10 s' AND clock_timestamp(), true)
-        FOR UPDATE OF d SKIP LOCKED
-    LOOP
-        UPDATE mill.subscription_state d SET backlog_checked_at = now() WHERE d.subscription_id = s.id;
-        WITH found AS MATERIALIZED (
-            SELECT p.* FROM mill.pending_by_queue(s.queue, coalesce(s.min_pending, 1000)) AS p
-            WHERE p.pending >= s.min_pending OR p.oldest_age >= s.min_age
-        ), begun AS (
-            INSERT INTO mill.backlog_notices (subscription_id, queue) SELECT s.id, f.queue FROM found f
-            ON CONFLICT DO NOTHING RETURNING backlog_notices.queue
-        ), ended AS (
-            DELETE FROM mill.backlog_notices b WHERE b.subscription_id = s.id
-                AND NOT EXISTS (SELECT FROM found f WHERE f.queue = b.queue)
-            RETURNING b.queue, b.began_at
-        )
-        INSERT INTO mill.notifications (subscription_id, event, document)
-        SELECT s.id, 'queue_backlog', mill.notification_document('queue_backlog', s.name, n.document) FROM (
-            SELECT jsonb_build_object('queue', f.queue, 'pending', f.pending, 'resolved', false, 'oldest_seconds',
-                round(extract(epoch FROM f.oldest_age)::numeric, 3)) AS document
-            FROM begun b JOIN found f ON f.queue = b.queue
-            UNION ALL
-            SELECT jsonb_build_object('queue', e.queue, 'resolved', true, 'seconds',
-                round(extract(epoch FROM now() - e.began_at)::numeric, 3))
-            FROM ended e) AS n;
-        GET DIAGNOSTICS inserted = ROW_COUNT;
-        total := total + inserted;
-    END LOOP;
-    RETURN total;
+        FOR UPDATE OF d SKIP LOCKED);
+    UPDATE mill.subscription_state d SET backlog_checked_at = now() WHERE d.subscription_id = ANY (due);
+    -- Subscriptions with the same filter share one count. Nested loops are off, because these CTEs have no statistics.
+    WITH subscribed AS MATERIALIZED (
+        SELECT x.*, coalesce(x.queue, '') AS filter FROM mill.subscriptions x WHERE x.id = ANY (due)
+    ), counted AS MATERIALIZED (
+        SELECT u.filter, p.* FROM (SELECT s.filter, max(coalesce(s.min_pending, 1000)) AS max_count FROM subscribed s
+            GROUP BY s.filter) AS u CROSS JOIN LATERAL mill.pending_by_queue(nullif(u.filter, ''), u.max_count) AS p
+    ), found AS MATERIALIZED (
+        SELECT s.id, s.name, c.queue, c.pending, c.oldest_age FROM subscribed s JOIN counted c ON c.filter = s.filter
+            WHERE c.pending >= s.min_pending OR c.oldest_age >= s.min_age
+    ), begun AS (
+        INSERT INTO mill.backlog_notices (subscription_id, queue) SELECT f.id, f.queue FROM found f
+        ON CONFLICT DO NOTHING RETURNING backlog_notices.subscription_id AS id, backlog_notices.queue
+    ), ended AS (
+        DELETE FROM mill.backlog_notices b WHERE b.subscription_id = ANY (due)
+            AND NOT EXISTS (SELECT FROM found f WHERE f.id = b.subscription_id AND f.queue = b.queue)
+        RETURNING b.subscription_id AS id, b.queue, b.began_at
+    )
+    INSERT INTO mill.notifications (subscription_id, event, document)
+    SELECT n.id, 'queue_backlog', mill.notification_document('queue_backlog', n.name, n.document) FROM (
+        SELECT f.id, f.name, jsonb_build_object('queue', f.queue, 'pending', f.pending, 'resolved', false,
+            'oldest_seconds', round(extract(epoch FROM f.oldest_age)::numeric, 3)) AS document
+        FROM begun b JOIN found f ON f.id = b.id AND f.queue = b.queue
+        UNION ALL
+        SELECT e.id, s.name, jsonb_build_object('queue', e.queue, 'resolved', true, 'seconds',
+            round(extract(epoch FROM now() - e.began_at)::numeric, 3))
+        FROM ended e JOIN subscribed s ON s.id = e.id) AS n;
+    GET DIAGNOSTICS inserted = ROW_COUNT;
+    RETURN inserted;
 END
 $$;
 COMMENT ON FUNCTION mill.check_backlogs IS
     'Inserts a notification for each queue whose backlog began or ended, for subscriptions that were last checked more '
     'than 10 seconds ago. Returns the number of notifications';
 GRANT EXECUTE ON FUNCTION mill.check_backlogs TO mill_worker;
-
-CREATE OR REPLACE FUNCTION mill.prune_notifications() RETURNS integer
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    deleted integer;
-    orphans integer;
-BEGIN
-    -- A disabled subscription, or one whose destination no worker has, attempts nothing.
-    UPDATE mill.notifications n SET dead_at = clock_timestamp(),
-            last_error = coalesce(n.last_error, 'no worker has sent the notification in time')
-        WHERE n.id IN (SELECT x.id FROM mill.subscriptions s CROSS JOIN LATERAL (SELECT o.id FROM mill.notifications o
-            WHERE o.subscription_id = s.id AND o.sent_at IS NULL AND o.dead_at IS NULL AND o.retry_until <= now()
-            ORDER BY o.id LIMIT 10000) AS x)
-            AND n.next_attempt_at <= now();
-    DELETE FROM mill.notifications n WHERE n.id IN (SELECT x.id FROM mill.notifications x, mill.settings t
-        WHERE (x.sent_at IS NOT NULL OR x.dead_at IS NOT NULL)
-            AND coalesce(x.sent_at, x.dead_at) < now() - CASE WHEN x.sent_at IS NOT NULL THEN interval '1 day'
-                ELSE t.history_retention END
-        ORDER BY coalesce(x.sent_at, x.dead_at) LIMIT 10000);
-    GET DIAGNOSTICS deleted = ROW_COUNT;
-    -- A transaction may insert a notification while its subscription is removed.
-    DELETE FROM mill.notifications n WHERE n.id IN (SELECT x.id FROM mill.notifications x
-        WHERE x.sent_at IS NULL AND x.dead_at IS NULL
-            AND NOT EXISTS (SELECT FROM mill.subscriptions s WHERE s.id = x.subscription_id) LIMIT 10000);
-    GET DIAGNOSTICS orphans = ROW_COUNT;
-    RETURN deleted + orphans;
-END
-$$;
-COMMENT ON FUNCTION mill.prune_notifications IS
-    'Deletes delivered notifications after a day and dead ones after settings.history_retention, up to 10000 of each. '
-    'Marks notifications as dead that were not attempted within three days. Returns the number of deleted rows';
-GRANT EXECUTE ON FUNCTION mill.prune_notifications TO mill_worker;
 
 -- schema/11_operator.sql --------------------------------------------------------------------------
 
@@ -4288,6 +5081,9 @@ DECLARE
     cancelled bigint[];
 BEGIN
     PERFORM mill.prepare_history(0);
+    -- All tasks are locked in the order of their ids, whatever the order of the argument is: two calls with the same
+    -- tasks would otherwise wait for each other.
+    PERFORM FROM mill.tasks t WHERE t.id = ANY (ids) ORDER BY t.id FOR NO KEY UPDATE;
     -- Most waiting tasks have no limit, key or run. They end in one statement, without a call per task.
     WITH waiting AS MATERIALIZED (
         SELECT t AS task, t.id FROM mill.tasks t
@@ -4307,13 +5103,16 @@ BEGIN
     SELECT array_agg(g.id) INTO cancelled FROM gone g;
     RETURN QUERY
         -- The snapshot of this statement is older than the locks that it takes, so the state is checked again.
-        SELECT i.id, CASE WHEN c.id IS NOT NULL THEN 'cancelled'
-                WHEN only_state IS NULL
-                    OR EXISTS (SELECT FROM mill.tasks t WHERE t.id = i.id AND t.state = only_state)
-                        AND mill.lock_task(i.id) = only_state
-                THEN mill.cancel(i.id) ELSE 'changed' END
-        FROM unnest(ids) WITH ORDINALITY AS i (id, n) LEFT JOIN unnest(cancelled) AS c (id) ON c.id = i.id
-        ORDER BY i.n;
+        SELECT a.id, a.answer FROM (
+            SELECT i.id, i.n, CASE WHEN c.id IS NOT NULL THEN 'cancelled'
+                    WHEN only_state IS NULL
+                        OR EXISTS (SELECT FROM mill.tasks t WHERE t.id = i.id AND t.state = only_state)
+                            AND mill.lock_task(i.id) = only_state
+                    THEN mill.cancel(i.id) ELSE 'changed' END AS answer
+            FROM unnest(ids) WITH ORDINALITY AS i (id, n) LEFT JOIN unnest(cancelled) AS c (id) ON c.id = i.id
+            -- The limits of the tasks are locked in this order, too. OFFSET keeps the order of the calls.
+            ORDER BY i.id OFFSET 0) AS a
+        ORDER BY a.n;
 END
 $$;
 COMMENT ON FUNCTION mill.cancel_many IS
@@ -4697,9 +5496,6 @@ BEGIN
         RAISE EXCEPTION 'task_queue and run_as are settings of a statement' USING ERRCODE = '22023';
     END IF;
     PERFORM mill.check_filters(subscription);
-    IF subscription.statement IS NOT NULL THEN
-        PERFORM mill.check_statement(subscription.statement, '[{}]');
-    END IF;
 END
 $$;
 COMMENT ON FUNCTION mill.check_subscription IS
@@ -4747,6 +5543,9 @@ BEGIN
     put.rate_period := CASE WHEN put.rate_messages IS NOT NULL THEN coalesce(put.rate_period, '1 minute') END;
     put.changed_at := now();
     PERFORM mill.check_subscription(put);
+    IF put.statement IS NOT NULL THEN
+        put.statement := mill.check_statement(put.statement, '[{}]');
+    END IF;
     IF put.run_as IS NOT NULL THEN
         PERFORM mill.check_profile(put.run_as), mill.check_routine(put.run_as, put.statement);
     END IF;
@@ -4943,6 +5742,8 @@ BEGIN
     result.due_at := coalesce(result.due_at, now());
     IF changes ? 'params' THEN
         PERFORM mill.check_statement(task.statement, result.params);
+        -- The params decide what the login of the profile does.
+        PERFORM mill.check_profile(task.run_as) WHERE task.run_as <> '';
     END IF;
     IF result.queue <> task.queue OR changes ? 'params' THEN
         result.options := mill.resolve_options(result.options, result.queue, result.params);
@@ -4979,6 +5780,9 @@ BEGIN
     END IF;
     result := mill.apply_change(task, changes);
     result.limits := mill.required_limits(result.queue, result.group_name, result.run_id, result.concurrency_key);
+    IF task.limits[1] <= 0 AND result.limits[1] <= 0 THEN
+        result.limits[1] := task.limits[1];
+    END IF;
     before := mill.changeable(task);
     after := (SELECT jsonb_object_agg(n.key, n.value) FROM jsonb_each(mill.changeable(result)) AS n
         WHERE n.value <> before->n.key);
@@ -5302,8 +6106,9 @@ BEGIN
     IF FOUND THEN
         RAISE EXCEPTION 'unknown key "%"', unknown USING ERRCODE = '22023';
     END IF;
-    PERFORM mill.check_durations(task - 'deadline'), mill.check_statement(task->>'statement', NULL);
-    PERFORM mill.check_job_params(task->'params') WHERE task ? 'params';
+    PERFORM mill.check_durations(task - 'deadline');
+    task := task || jsonb_build_object('statement', mill.check_statement(task->>'statement', NULL));
+    PERFORM mill.check_job_params(task->'params'), mill.check_size('params are', task->'params') WHERE task ? 'params';
     PERFORM mill.lock_group(task->>'group') WHERE task ? 'group';
     PERFORM mill.check_profile(task->>'run_as'), mill.check_routine(task->>'run_as', task->>'statement')
         WHERE task ? 'run_as';
@@ -6120,7 +6925,8 @@ BEGIN
             HINT = 'task, description and category require a statement, whose params belong in task; '
                 'params requires jobs.';
     END IF;
-    PERFORM mill.check_schedule(definition), mill.check_durations(definition);
+    PERFORM mill.check_size('definition of the schedule is', definition), mill.check_schedule(definition),
+        mill.check_durations(definition);
     SELECT l.tags, l.metadata INTO labels FROM mill.read_labels(definition) AS l;
     -- A declaration that changes nothing waits for no lock: the sync declares all schedules of comments in one
     -- transaction, and another session may have locked one of them.
@@ -6638,8 +7444,8 @@ BEGIN
     IF jsonb_typeof(params) IS DISTINCT FROM 'object' THEN
         RAISE EXCEPTION 'params must be a JSON object' USING ERRCODE = '22023';
     END IF;
-    PERFORM mill.check_labels(options - '{run_timeout,traceparent}'::text[]), mill.check_durations(options),
-        mill.check_traceparent(options);
+    PERFORM mill.check_size('params of the run are', params), mill.check_durations(options),
+        mill.check_labels(options - '{run_timeout,traceparent}'::text[]), mill.check_traceparent(options);
     wanted := mill.runnable_jobs(jobs);
     IF schedule.id IS NOT NULL THEN
         offered := jsonb_build_object('schedule', schedule.name, 'reason', reason,
@@ -6724,6 +7530,9 @@ BEGIN
     UPDATE mill.runs r SET tasks = count, open = count, dropped = create_run.dropped,
         needs_rescan = mill.release_ready(run_id, NULL, true, 2000) = 2000 WHERE r.id = run_id;
     INSERT INTO mill.run_events (run_id) VALUES (run_id);
+    IF mill.is_watched() IS NOT TRUE THEN
+        PERFORM mill.wake_workers();
+    END IF;
     IF dropped IS NOT NULL THEN
         RAISE NOTICE 'edges to tasks that are not in this run are left out: %', array_to_string(dropped, ', ');
     END IF;
@@ -6754,6 +7563,7 @@ CREATE OR REPLACE FUNCTION mill.substitute_params(params jsonb, given jsonb) RET
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     missing text;
+    filled jsonb;
 BEGIN
     IF params @? '$[*]."$param"' IS NOT TRUE THEN
         RETURN params;
@@ -6764,9 +7574,11 @@ BEGIN
         RAISE EXCEPTION 'parameter "%" has no value', missing USING ERRCODE = '22023',
             HINT = format('enqueue --job … --param %s=…', missing);
     END IF;
-    RETURN (SELECT jsonb_agg(CASE WHEN jsonb_typeof(p.value) = 'object' AND p.value ? '$param'
-            THEN given->(p.value->>'$param') ELSE p.value END ORDER BY p.place)
-        FROM jsonb_array_elements(params) WITH ORDINALITY AS p(value, place));
+    SELECT jsonb_agg(CASE WHEN jsonb_typeof(p.value) = 'object' AND p.value ? '$param'
+            THEN given->(p.value->>'$param') ELSE p.value END ORDER BY p.place) INTO filled
+        FROM jsonb_array_elements(params) WITH ORDINALITY AS p(value, place);
+    PERFORM mill.check_size('params with the values of the run are', filled);
+    RETURN filled;
 END
 $$;
 COMMENT ON FUNCTION mill.substitute_params IS 'Returns params with the values of {"$param": name} filled in';
@@ -6782,18 +7594,6 @@ $$;
 COMMENT ON FUNCTION mill.substitute_results IS
     'Returns params with the values of {"$result": task, "column": name} filled in; null for a value that the task '
     'did not return';
-
-CREATE OR REPLACE FUNCTION mill.unusable_result(run_id bigint, params jsonb) RETURNS text
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT format('column "%s" of task "%s" cannot be a parameter: %s', p.value->>'column', t.name,
-        t.result->(p.value->>'column')->>'unusable')
-    FROM jsonb_array_elements(params) WITH ORDINALITY AS p(value, place) JOIN mill.run_tasks t
-        ON t.run_id = unusable_result.run_id AND t.name = p.value->>'$result'
-    WHERE jsonb_typeof(t.result->(p.value->>'column')) = 'object' ORDER BY p.place LIMIT 1
-$$;
-COMMENT ON FUNCTION mill.unusable_result IS
-    'Returns an error message if params contain {"$result": task, "column": name} with a value that mill.first_row '
-    'could not keep; otherwise null';
 
 CREATE OR REPLACE FUNCTION mill.check_run(run_id bigint, given jsonb) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
@@ -6884,7 +7684,7 @@ BEGIN
     IF run.state IS DISTINCT FROM 'running' OR run.cancelled_at IS NOT NULL THEN
         RAISE EXCEPTION 'run % is not in progress', run_id USING ERRCODE = '55000';
     END IF;
-    PERFORM mill.check_statement(statement, params);
+    statement := mill.check_statement(statement, params);
     PERFORM mill.check_options(options);
     options := jsonb_build_object('traceparent', (self.options).traceparent) || coalesce(options, '{}');
     group_name := coalesce(group_name, (SELECT s.default_group FROM mill.settings s));
@@ -7183,15 +7983,31 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.fail_released IS
-    'For mill.release_tasks: ends a task that was just released, without an attempt. An error instead would keep the '
+    'For mill.release_ready: ends a task that was just released, without an attempt. An error instead would keep the '
     'whole run from advancing';
 
-CREATE OR REPLACE FUNCTION mill.release_tasks(run_id bigint, nodes bigint[], search boolean, max_count integer,
-    OUT picked integer, OUT released integer, OUT lacking bigint[], OUT keys text[])
+CREATE OR REPLACE FUNCTION mill.unusable_result(run_id bigint, params jsonb) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT coalesce(min(format('column "%s" of task "%s" cannot be a parameter: %s', v.column_name, v.task,
+            v.value->>'unusable')) FILTER (WHERE jsonb_typeof(v.value) = 'object'),
+        CASE WHEN sum(octet_length(v.value::text)) > (SELECT s.statement_limit_bytes FROM mill.settings s)
+            THEN 'the results that are parameters are longer than statement_limit_bytes' END)
+    FROM (SELECT p.value->>'column' AS column_name, t.name AS task, t.result->(p.value->>'column') AS value
+        FROM jsonb_array_elements(params) AS p(value) JOIN mill.run_tasks t
+            ON t.run_id = unusable_result.run_id AND t.name = p.value->>'$result') AS v
+$$;
+COMMENT ON FUNCTION mill.unusable_result IS
+    'Returns an error message if params contain {"$result": task, "column": name} with a value that mill.first_row '
+    'could not keep, or values that exceed the size limit together; otherwise null';
+
+CREATE OR REPLACE FUNCTION mill.release_ready(run_id bigint, nodes bigint[], search boolean, max_count integer)
+RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
+    picked integer;
+    released integer;
     asking bigint[];
     unusable jsonb;
 BEGIN
@@ -7200,15 +8016,11 @@ BEGIN
             SELECT r.node FROM unnest(nodes) AS r(node)
             UNION
             (SELECT t.node FROM mill.run_tasks t
-            WHERE search AND t.run_id = release_tasks.run_id AND t.state = 'ready'
+            WHERE search AND t.run_id = release_ready.run_id AND t.state = 'ready'
                 AND (t.approval_since IS NULL OR t.approved) ORDER BY t.node LIMIT max_count)
             ORDER BY node LIMIT max_count) AS n
-        -- A limit that another session is about to delete counts as missing, so that nothing waits for it.
-        CROSS JOIN LATERAL (SELECT t.ctid AS place, t.*, t.concurrency_key IS NOT NULL AND NOT EXISTS (
-                SELECT FROM mill.limits l WHERE l.kind = 'key' AND l.name = t.concurrency_key AND l.run_id = 0
-                FOR KEY SHARE SKIP LOCKED) AS lacks_limit
-            FROM mill.run_tasks t
-            WHERE t.run_id = release_tasks.run_id AND t.node = n.node AND t.state::text = 'ready' LIMIT 1) AS w
+        CROSS JOIN LATERAL (SELECT t.ctid AS place, t.* FROM mill.run_tasks t
+            WHERE t.run_id = release_ready.run_id AND t.node = n.node AND t.state::text = 'ready' LIMIT 1) AS w
         ORDER BY n.node
     ), task AS MATERIALIZED (
         SELECT p.*, coalesce(p.task_id, nextval('mill.tasks_id_seq')) AS id,
@@ -7216,13 +8028,14 @@ BEGIN
             CASE WHEN num_nonnulls(p.group_name, p.concurrency_key) > 0
                 OR EXISTS (SELECT FROM mill.limits l WHERE l.kind = 'queue' AND l.name = p.queue)
                 THEN mill.required_limits(p.queue, p.group_name, p.run_id, p.concurrency_key) END AS limits
-        FROM picked p WHERE (NOT p.approval OR p.approved) AND NOT p.lacks_limit
+        FROM picked p WHERE NOT p.approval OR p.approved
     ), put AS (
         INSERT INTO mill.tasks (id, name, run_id, node, statement, params, queue, priority, group_name,
             concurrency_key, limits, state, blocking_limit_id, attempt, max_attempts, retry_interval, backoff, jitter,
             timeout, mode, at_most_once, external, run_as, options, receipt)
         SELECT t.id, t.name, t.run_id, t.node, t.statement,
-            CASE WHEN t.takes_results THEN mill.substitute_results(t.run_id, t.params) ELSE t.params END, t.queue,
+            CASE WHEN t.takes_results AND t.unusable IS NULL THEN mill.substitute_results(t.run_id, t.params)
+                ELSE t.params END, t.queue,
             coalesce(t.priority, 'normal'), t.group_name, t.concurrency_key, t.limits,
             mill.initial_state(NULL, t.limits), t.limits[1], t.attempts, t.max_attempts, t.retry_interval,
             t.backoff, t.jitter, t.timeout, t.mode, t.at_most_once, t.external, t.run_as,
@@ -7237,51 +8050,21 @@ BEGIN
         FROM picked p WHERE r.ctid = p.place AND p.approval AND p.approved IS NULL RETURNING r.node
     )
     SELECT (SELECT count(*) FROM picked), (SELECT count(*) FROM moved), (SELECT array_agg(a.node) FROM asked a),
-            (SELECT jsonb_object_agg(t.id, t.unusable) FROM task t WHERE t.unusable IS NOT NULL), l.nodes, l.keys
-        INTO picked, released, asking, unusable, lacking, keys
-        FROM (SELECT array_agg(p.node) AS nodes, array_agg(DISTINCT p.concurrency_key) AS keys FROM picked p
-            WHERE (NOT p.approval OR p.approved) AND p.lacks_limit) AS l;
+            (SELECT jsonb_object_agg(t.id, t.unusable) FROM task t WHERE t.unusable IS NOT NULL)
+        INTO picked, released, asking, unusable;
     IF asking IS NOT NULL THEN
         PERFORM mill.request_approvals(run_id, asking);
     END IF;
     IF unusable IS NOT NULL THEN
         PERFORM mill.fail_released(u.key::bigint, u.value) FROM jsonb_each_text(unusable) AS u;
     END IF;
-END
-$$;
-COMMENT ON FUNCTION mill.release_tasks IS
-    'For mill.release_ready, with the same arguments. picked: number of ready tasks that it looked at. released: '
-    'number of released tasks; those with a parameter that the run could not keep have already failed. lacking: nodes '
-    'of tasks that stay ready because their concurrency key has no limit yet. keys: the keys of these tasks';
-
-CREATE OR REPLACE FUNCTION mill.release_ready(run_id bigint, nodes bigint[], search boolean, max_count integer)
-RETURNS integer
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    step record;
-    rest record;
-    released integer;
-BEGIN
-    SELECT t.* INTO step FROM mill.release_tasks(run_id, nodes, search, max_count) AS t;
-    released := step.released;
-    IF step.lacking IS NOT NULL THEN
-        PERFORM mill.create_key_limits(step.keys);
-        SELECT t.* INTO rest FROM mill.release_tasks(run_id, step.lacking, false, max_count) AS t;
-        released := released + rest.released;
-        IF rest.lacking IS NOT NULL THEN
-            -- These tasks stay ready. With this event, a poll tries again.
-            INSERT INTO mill.run_events (run_id, message) VALUES (run_id, 'ready');
-            RETURN released;
-        END IF;
-    END IF;
-    RETURN CASE WHEN step.picked = max_count THEN max_count ELSE released END;
+    RETURN CASE WHEN picked = max_count THEN max_count ELSE released END;
 END
 $$;
 COMMENT ON FUNCTION mill.release_ready IS
     'For mill.advance_run: releases these tasks of a run (ready -> released), up to max_count. search: also other '
-    'ready tasks of the run. A task that needs approval begins to wait for it instead. A task stays ready while the '
-    'limit of its concurrency key cannot be created, because another transaction is creating or removing it. Returns '
-    'the number of released tasks; max_count if there may be more';
+    'ready tasks of the run. A task that needs approval begins to wait for it instead; one with a parameter that the '
+    'run could not keep has failed at once. Returns the number of released tasks; max_count if there may be more';
 
 CREATE OR REPLACE FUNCTION mill.cancel_open_tasks(run_id bigint, kill boolean, max_count integer, OUT waited integer,
     OUT more boolean)
@@ -7388,7 +8171,6 @@ DECLARE
     run mill.runs;
     events mill.run_events[];
     added bigint[];
-    left_ready boolean;
     to_propagate bigint[];
     ready bigint[];
     step record;
@@ -7413,8 +8195,8 @@ BEGIN
         RETURNING e AS event
     )
     SELECT array_agg(t.event), array_agg((t.event).node) FILTER (WHERE (t.event).outcome IS NULL
-            AND (t.event).node IS NOT NULL), bool_or((t.event).node IS NULL AND (t.event).message = 'ready')
-        INTO events, added, left_ready FROM taken t;
+            AND (t.event).node IS NOT NULL)
+        INTO events, added FROM taken t;
     IF run.state IS DISTINCT FROM 'running' THEN
         RETURN;
     END IF;
@@ -7441,7 +8223,6 @@ BEGIN
             SELECT e.child FROM mill.run_edges e WHERE e.run_id = run.id AND e.parent = ANY (added)));
         run.needs_rescan := true;
     END IF;
-    run.needs_rescan := run.needs_rescan OR coalesce(left_ready, false);
     IF run.cancelled_at IS NOT NULL THEN
         SELECT c.waited, c.more INTO step FROM mill.cancel_open_tasks(run.id, run.kill, max_count) AS c;
         run.open := run.open - step.waited;
@@ -8215,6 +8996,7 @@ BEGIN
     ELSIF coalesce((options->>'max_running')::integer, 1) NOT BETWEEN 1 AND 1000 THEN
         RAISE EXCEPTION 'max_running must be from 1 to 1000' USING ERRCODE = '22023';
     END IF;
+    PERFORM mill.check_size('params of the backfill are', options->'params');
     INSERT INTO mill.backfills (schedule_id, timing, from_at, to_at, next_at, max_running, again, params)
         VALUES (s.id, s.timing, from_at, to_at, from_at, coalesce((options->>'max_running')::integer, 1),
             coalesce((options->>'again')::boolean, false), coalesce(options->'params', '{}'))
@@ -8975,41 +9757,6 @@ COMMENT ON FUNCTION mill.log_reclaimed IS
     'Logs that the worker of a task died, if a schedule fired the run of the task, for mill.fail';
 GRANT EXECUTE ON FUNCTION mill.log_reclaimed TO mill_worker;
 
-CREATE OR REPLACE FUNCTION mill.prune_schedule_log() RETURNS integer
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    deleted integer;
-    unused text[];
-BEGIN
-    -- Ids are almost in chronological order, so only the lowest ids are examined.
-    DELETE FROM mill.schedule_log l USING (SELECT o.id FROM mill.schedule_log o ORDER BY o.id LIMIT 10000) AS oldest,
-            mill.settings s
-        WHERE l.id = oldest.id AND l.logged_at < now() - s.schedule_log_retention;
-    GET DIAGNOSTICS deleted = ROW_COUNT;
-    -- A run refers to its schedule, so the schedule stays as long as the last of its runs.
-    DELETE FROM mill.schedules s WHERE s.id IN (SELECT x.id FROM mill.schedules x CROSS JOIN mill.settings t
-        WHERE x.removed_at < now() - t.schedule_log_retention
-            AND NOT EXISTS (SELECT FROM mill.runs r WHERE r.schedule_id = x.id)
-        FOR UPDATE OF x SKIP LOCKED);
-    DELETE FROM mill.backfills b USING mill.settings t
-        WHERE NOT EXISTS (SELECT FROM mill.runs r WHERE r.backfill_id = b.id)
-            AND (b.finished_at < now() - t.schedule_log_retention
-                OR NOT EXISTS (SELECT FROM mill.schedules s WHERE s.id = b.schedule_id));
-    SELECT array_agg(j.name) INTO unused FROM (SELECT x.name FROM mill.jobs x CROSS JOIN mill.settings t
-        WHERE x.of_schedule AND x.disabled_at < now() - t.schedule_log_retention
-            AND NOT EXISTS (SELECT FROM mill.schedules s WHERE x.name = ANY (s.jobs))
-        FOR UPDATE OF x SKIP LOCKED) AS j;
-    DELETE FROM mill.job_edges e WHERE e.job = ANY (unused);
-    DELETE FROM mill.job_tasks t WHERE t.job = ANY (unused);
-    DELETE FROM mill.jobs j WHERE j.name = ANY (unused);
-    RETURN deleted;
-END
-$$;
-COMMENT ON FUNCTION mill.prune_schedule_log IS
-    'Deletes rows older than settings.schedule_log_retention, up to 10000, and schedules that were removed before this '
-    'time and have no run left, with their jobs and backfills. Returns the number of deleted rows of the log';
-GRANT EXECUTE ON FUNCTION mill.prune_schedule_log TO mill_worker;
-
 -- schema/18_idempotency.sql -----------------------------------------------------------------------
 
 -- Idempotency keys of requests: a program that repeats a request after a lost answer sends the same key,
@@ -9069,21 +9816,6 @@ $$;
 COMMENT ON FUNCTION mill.finish_request IS
     'Stores the answer to a request that mill.begin_request has registered in the same transaction';
 GRANT EXECUTE ON FUNCTION mill.finish_request TO mill_producer, mill_operator;
-
-CREATE OR REPLACE FUNCTION mill.prune_idempotency_keys() RETURNS integer
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    deleted integer;
-BEGIN
-    DELETE FROM mill.idempotency_keys k WHERE k.ctid = ANY (ARRAY(SELECT o.ctid FROM mill.idempotency_keys o
-        WHERE o.created_at < now() - interval '1 day' ORDER BY o.created_at LIMIT 10000 FOR UPDATE SKIP LOCKED));
-    GET DIAGNOSTICS deleted = ROW_COUNT;
-    RETURN deleted;
-END
-$$;
-COMMENT ON FUNCTION mill.prune_idempotency_keys IS
-    'Deletes up to 10000 idempotency keys that are older than a day. Returns their number';
-GRANT EXECUTE ON FUNCTION mill.prune_idempotency_keys TO mill_worker;
 
 -- schema/18_schedule_views.sql --------------------------------------------------------------------
 
@@ -9586,7 +10318,7 @@ CREATE OR REPLACE FUNCTION mill.durations_of(queue text, name text) RETURNS TABL
     failures bigint, p50 interval, p95 interval, mean interval, last interval,
     last_at timestamptz, trend double precision)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT count(*), count(*) FILTER (WHERE a.outcome NOT IN ('succeeded', 'cancelled')),
+    SELECT count(*), count(*) FILTER (WHERE a.outcome::text NOT IN ('succeeded', 'cancelled', 'interrupted')),
         percentile_cont(0.5) WITHIN GROUP (ORDER BY a.run), percentile_cont(0.95) WITHIN GROUP (ORDER BY a.run),
         avg(a.run), min(a.run) FILTER (WHERE a.n = 1), max(a.finished_at),
         CASE WHEN count(a.run) >= 40 THEN
@@ -9698,11 +10430,17 @@ COMMENT ON VIEW mill.slow_runs IS
 
 CREATE OR REPLACE FUNCTION mill.message_pattern(message text) RETURNS text
 LANGUAGE sql IMMUTABLE COST 1000 SET search_path = pg_catalog, pg_temp AS $$
-    SELECT left(regexp_replace(regexp_replace(regexp_replace(regexp_replace(left(message, 1000),
+    -- The characters are listed, because what a class such as [:alnum:] has depends on the collation. A single quote
+    -- behind a letter of an alphabet is an apostrophe; in Chinese and Japanese, a quote can follow a word directly.
+    SELECT left(regexp_replace(regexp_replace(regexp_replace(regexp_replace(regexp_replace(left(message, 1000),
         $re$\m[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\M$re$, '#', 'g'),
         '"[^"]*"', '"…"', 'g'),
-        $re$(^|[^[:alnum:]])'[^']*'$re$, $re$\1'…'$re$, 'g'),
-        '0x[0-9a-fA-F]+|[0-9]+([.,:-][0-9]+)*', '#', 'g'), 300)
+        format('([%1$s])[^%1$s]*([%1$s])', $re$\u00ab\u00bb\u201c-\u201f\u2039\u203a\u275d-\u2760\u276e\u276f\u2e42$re$
+            || $re$\u300c-\u300f\u301d-\u301f\ufe41-\ufe44\uff02\uff62\uff63$re$), $re$\1…\2$re$, 'g'),
+        $re$(^|[^A-Za-z0-9\u00c0-\u058f])(['\u2018-\u201b])[^'\u2018-\u201b]*(['\u2018-\u201b])$re$,
+            $re$\1\2…\3$re$, 'g'),
+        format($re$0x[0-9a-fA-F]+|[%1$s]+([.,:\u00a0\u2009\u202f-][%1$s]+)*$re$,
+            $re$0-9\u0660-\u0669\u06f0-\u06f9\u0966-\u096f\uff10-\uff19$re$), '#', 'g'), 300)
 $$;
 COMMENT ON FUNCTION mill.message_pattern IS
     'Returns an error message without its variable parts: quoted names and values, numbers, dates and UUIDs';
@@ -9722,6 +10460,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         FROM (SELECT a.outcome, a.sqlstate, a.message, a.task_id, a.finished_at, a.queue, a.name
             FROM mill.visible_attempts a
             WHERE a.finished_at > now() - since AND a.outcome <> 'succeeded' AND a.outcome <> 'cancelled'
+                AND a.outcome::text <> 'interrupted'
             ORDER BY a.finished_at DESC LIMIT 10000) AS a) AS f
     GROUP BY f.outcome, f.sqlstate, mill.message_pattern(f.message)
     ORDER BY count(*) DESC, max(f.finished_at) DESC
@@ -9993,9 +10732,23 @@ DECLARE
     reported text;
 BEGIN
     SELECT l.* INTO terms FROM mill.limit_status l WHERE l.id = task.blocking_limit_id;
+    IF NOT FOUND THEN
+        SELECT NULL::bigint AS id, CASE WHEN g.name IS NULL THEN 'key' ELSE 'group' END::mill.limit_kind AS kind,
+                coalesce(g.name, task.concurrency_key) AS name,
+                CASE WHEN g.name IS NULL THEN 0 ELSE coalesce(task.run_id, 0) END AS run_id,
+                coalesce(g.max_running = 0, false) AS paused, g.opens, g.closes, g.zone, 0 AS running,
+                NULL::integer AS max_running, NULL::integer AS rate_starts
+            INTO terms FROM (SELECT) AS one LEFT JOIN mill.groups g ON g.name = task.group_name
+                AND (task.concurrency_key IS NULL OR task.limits[1] <> task.blocking_limit_id);
+    END IF;
     SELECT count(*) INTO ahead FROM (SELECT FROM mill.tasks t
         WHERE t.state = 'blocked' AND t.blocking_limit_id = task.blocking_limit_id AND t.priority = task.priority
             AND t.id < task.id LIMIT 100000) AS before;
+    IF terms.kind = 'crash' THEN
+        RETURN format('it ran when the server crashed at %s, and such tasks run one at a time, until an attempt of '
+            'each has ended; tasks ahead with the same priority: %s', (SELECT date_trunc('second', s.crashed_at)
+                FROM mill.server s), CASE ahead WHEN 100000 THEN 'at least ' ELSE '' END || ahead);
+    END IF;
     subject := format('%s "%s"%s', CASE terms.kind WHEN 'key' THEN 'concurrency key' ELSE terms.kind::text END,
         terms.name, CASE WHEN terms.run_id <> 0 THEN format(' in run %s', terms.run_id) ELSE '' END);
     SELECT a.* INTO period FROM mill.active_period(terms.opens, terms.closes, terms.zone, now()) AS a;
@@ -10028,7 +10781,8 @@ BEGIN
     END IF;
     SELECT w.error INTO reported FROM mill.workers w
         WHERE starts_with(w.error, 'grant_permits: ') AND now() - w.heartbeat_at < w.orphan_timeout LIMIT 1;
-    RETURN format('it is about to get a permit of %s', subject)
+    RETURN format(CASE WHEN terms.id IS NULL THEN 'it waits until a worker has created the limit of %s, which another '
+            'transaction may be creating or removing' ELSE 'it is about to get a permit of %s' END, subject)
         || coalesce(', but a worker reports the error ' || reported, '');
 END
 $$;
@@ -10053,6 +10807,7 @@ DECLARE
     place text;
     ahead bigint;
     kept bigint;
+    unconnected text;
     pause text := mill.describe_fleet_pause();
 BEGIN
     SELECT t.* INTO task FROM mill.tasks t WHERE t.id = why_task.id;
@@ -10090,7 +10845,8 @@ BEGIN
         SELECT w.error INTO reported FROM mill.workers w
             WHERE w.id = task.claimed_by AND w.error LIKE format('%% of task %s: %%', task.id);
         IF FOUND THEN
-            RETURN format('its statement has ended, but worker %s fails again and again: %s', place, reported);
+            RETURN format('its statement has %s, but worker %s fails again and again: %s',
+                CASE WHEN starts_with(reported, 'loading') THEN 'not started' ELSE 'ended' END, place, reported);
         ELSIF cardinality(backend.blocked_by) > 0 THEN
             RETURN format('it is running on %s since %s, blocked by backend %s', place,
                 date_trunc('second', task.claimed_at), (SELECT string_agg(format('%s (%s)', b->>'pid',
@@ -10098,7 +10854,9 @@ BEGIN
                         'user ' || (b->>'user'), b->>'state'))), ', ')
                     FROM jsonb_array_elements(backend.blockers) AS b));
         END IF;
-        RETURN format('it is running on %s since %s%s', place, date_trunc('second', task.claimed_at),
+        RETURN format('it is running on %s since %s%s%s', place, date_trunc('second', task.claimed_at),
+            CASE WHEN EXISTS (SELECT FROM mill.crash_suspects s WHERE s.id = task.id)
+                THEN ', alone among the tasks that ran when the server crashed' END,
             CASE WHEN backend.wait_event_type <> 'Client'
                 THEN format(', waiting for %s: %s', backend.wait_event_type, backend.wait_event) END);
     END IF;
@@ -10127,11 +10885,12 @@ BEGIN
     END IF;
 
     SELECT count(*) AS workers, coalesce(sum((w.profiles->>task.run_as::text)::integer), 0) AS readers,
-        bool_and(w.draining) AS draining,
+        bool_and(w.draining) AS draining, sum(u.failed) AS failed, min(u.login) AS login, min(u.error) AS error,
         (SELECT count(DISTINCT t.session_pid) FROM mill.tasks t
             WHERE t.state = 'running' AND t.run_as = task.run_as AND t.claimed_by = ANY (array_agg(w.id))) AS busy
         INTO serving
-        FROM mill.workers w
+        FROM mill.workers w LEFT JOIN LATERAL jsonb_to_recordset(w.unconnected)
+            AS u(profile text, failed integer, login text, error text) ON u.profile = task.run_as
         WHERE (w.queues IS NULL OR task.queue = ANY (w.queues)) AND w.profiles ? task.run_as
             AND now() - w.heartbeat_at < w.orphan_timeout;
     IF serving.workers = 0 THEN
@@ -10141,6 +10900,11 @@ BEGIN
         RETURN format('every worker that serves queue "%s" is draining', task.queue);
     ELSIF task.state = 'scheduled' THEN
         RETURN 'it is due and about to become pending';
+    END IF;
+    IF serving.failed > 0 THEN
+        unconnected := format('%s of %s readers of login %s%s cannot connect: %s', serving.failed, serving.readers,
+            serving.login, CASE WHEN task.run_as <> '' THEN format(' (profile %s)', task.run_as) END, serving.error);
+        serving.readers := serving.readers - serving.failed;
     END IF;
     SELECT count(*) INTO ahead FROM (SELECT FROM mill.tasks t
         WHERE t.state = 'pending' AND t.queue = task.queue AND t.priority = task.priority
@@ -10163,12 +10927,21 @@ BEGIN
     IF task.receipt IS NOT NULL AND reported IS NOT NULL THEN
         RETURN format('no worker reaches its target: %s', substr(reported, 10));
     END IF;
-    IF serving.busy < serving.readers THEN
+    SELECT min(w.error) INTO reported FROM mill.workers w
+        WHERE (w.queues IS NULL OR task.queue = ANY (w.queues)) AND w.profiles ? task.run_as
+            AND now() - w.heartbeat_at < w.orphan_timeout
+        HAVING bool_and(starts_with(w.error, 'claims: '));
+    IF reported IS NOT NULL THEN
+        RETURN format('no worker that serves queue "%s" can claim tasks: %s', task.queue, substr(reported, 9));
+    ELSIF serving.readers <= 0 AND unconnected IS NOT NULL THEN
+        RETURN unconnected;
+    ELSIF serving.busy < serving.readers THEN
         RETURN format('it is about to be claimed; idle readers that serve queue "%3$s": %1$s of %2$s',
-            serving.readers - serving.busy, serving.readers, task.queue);
+            serving.readers - serving.busy, serving.readers, task.queue) || coalesce('; ' || unconnected, '');
     END IF;
     RETURN format('all readers (%s) that serve queue "%s" are busy; tasks ahead with the same priority: %s%s',
-        serving.readers, task.queue, CASE ahead WHEN 100000 THEN 'at least ' ELSE '' END, ahead);
+        serving.readers, task.queue, CASE ahead WHEN 100000 THEN 'at least ' ELSE '' END, ahead)
+        || coalesce('; ' || unconnected, '');
 END
 $$;
 COMMENT ON FUNCTION mill.why_task IS 'Returns the answer of mill.why(bigint), without the lateness of a run';
@@ -10200,11 +10973,6 @@ BEGIN
     ELSIF found_task.state = 'ready' AND found_task.approval THEN
         RETURN format('it waits for approval since %s%s', date_trunc('second', found_task.approval_since),
             ': ' || found_task.approval_note);
-    ELSIF found_task.state = 'ready' AND found_task.concurrency_key IS NOT NULL AND NOT EXISTS (
-        SELECT FROM mill.limits l WHERE l.kind = 'key' AND l.name = found_task.concurrency_key AND l.run_id = 0)
-    THEN
-        RETURN format('it is ready and enters its queue when concurrency key "%s" has a limit, which another '
-            'transaction may be creating or removing', found_task.concurrency_key);
     ELSIF found_task.state = 'ready' THEN
         RETURN 'it is ready and about to be put into the queue';
     ELSIF found_task.state = 'cancelled' AND NOT found_task.approved THEN
@@ -10322,14 +11090,14 @@ GRANT EXECUTE ON FUNCTION mill.why_run TO mill_viewer;
 -- transaction ends here.
 --
 -- PUBLIC may use the schema and execute mill.complete and mill.complete_task, which require the token of a
--- claim. PostgreSQL lets everybody execute a new function, so this REVOKE follows all functions, and the
--- grants of these two follow the REVOKE.
+-- claim and its session. PostgreSQL lets everybody execute a new function, so this REVOKE follows all
+-- functions, and the grants of these two follow the REVOKE.
 --
 -- mill_viewer reads the tables and views, with three exceptions. Nobody reads tokens and the keys of
 -- profiles. Statements and their output are readable for mill_operator only, and for mill_viewer through
 -- the visible_* views. The partitions of mill.attempts are readable through mill.attempts only.
 
--- PUBLIC may complete a claim whose token the caller knows, and nothing else.
+-- PUBLIC may complete a claim of its own session whose token the caller knows, and nothing else.
 GRANT USAGE ON SCHEMA mill TO PUBLIC;
 REVOKE ALL ON ALL TABLES IN SCHEMA mill FROM PUBLIC;
 REVOKE ALL ON ALL ROUTINES IN SCHEMA mill FROM PUBLIC;

@@ -4,6 +4,8 @@
 -- These values can be used only after the commit, so views and SQL functions compare them as text.
 ALTER TYPE mill.expected ADD VALUE 'always';
 ALTER TYPE mill.run_task_state ADD VALUE 'skipped';
+ALTER TYPE mill.outcome ADD VALUE 'interrupted';
+ALTER TYPE mill.limit_kind ADD VALUE 'crash';
 CREATE TYPE mill.isolation AS ENUM ('read_committed', 'repeatable_read', 'serializable');
 CREATE TYPE mill.task_options AS (tags text[], metadata jsonb, isolation mill.isolation, store_params boolean,
     store_output boolean, traceparent text);
@@ -17,7 +19,9 @@ ALTER TABLE mill.runs ADD COLUMN tags text[], ADD COLUMN metadata jsonb, ADD COL
 ALTER TABLE mill.runs ADD COLUMN skipped integer NOT NULL DEFAULT 0, DROP CONSTRAINT every_task_counts,
     ADD CONSTRAINT every_task_counts CHECK (state = 'running'
         OR tasks = succeeded + failed + ignored + cancelled + upstream_failed + skipped);
-ALTER TABLE mill.workers ADD COLUMN error text, ADD COLUMN error_since timestamptz, ADD COLUMN destinations text[];
+ALTER TABLE mill.workers ADD COLUMN error text, ADD COLUMN error_since timestamptz, ADD COLUMN destinations text[],
+    ADD COLUMN session_pid integer, ADD COLUMN session_started_at timestamptz, ADD COLUMN unconnected jsonb,
+    ALTER COLUMN session_lock_key DROP NOT NULL;
 ALTER TABLE mill.profiles ADD COLUMN routines text[];
 ALTER TABLE mill.queues ADD COLUMN store_params boolean NOT NULL DEFAULT true,
     ADD COLUMN store_output boolean NOT NULL DEFAULT true,
@@ -29,6 +33,7 @@ ALTER TABLE mill.settings
     ADD COLUMN backlog_wait interval NOT NULL DEFAULT '5 minutes' CHECK (backlog_wait > '0'),
     ADD COLUMN slow_factor double precision NOT NULL DEFAULT 4 CHECK (slow_factor BETWEEN 1 AND 1000000),
     ADD COLUMN default_group text;
+DROP FUNCTION mill.check_statement(text, jsonb);
 DROP FUNCTION mill.reset_run_tasks(bigint, bigint[]);
 DROP FUNCTION mill.evaluate_join(mill.join_mode, integer, integer, integer);
 DROP FUNCTION mill.propagate_completion(bigint, bigint[], boolean, integer);
@@ -54,6 +59,7 @@ DROP INDEX mill.runs_fire;
 ALTER TABLE mill.schedules ADD COLUMN timing_finished_at timestamptz;
 ALTER TABLE mill.run_tasks ADD COLUMN added_by bigint;
 ALTER TABLE mill.limits ADD COLUMN explicit boolean NOT NULL DEFAULT false;
+ALTER TABLE mill.limit_reconciliation ADD COLUMN pause interval NOT NULL DEFAULT '1 second';
 ALTER TABLE mill.tasks ADD COLUMN receipt uuid;
 ALTER TABLE mill.attempts ADD COLUMN receipt uuid;
 DROP FUNCTION mill.reclaim(uuid, integer);

@@ -10,9 +10,13 @@
 --   04_targets         other databases in which tasks run
 --   04_queue_conditions   while which conditions workers claim from a queue
 --   05_tasks           live tasks, one live task per deduplication key
---   06_attempts        one row per finished attempt, one partition per day; prune
+--   06_attempts        one row per finished attempt, one partition per day
+--   06_prune           what is old or no longer needed is deleted
 --   07_workers         live workers, all workers since the start of the history, orders to them, progress
+--   08_limits          which limits apply to a task, and the creation of missing ones
 --   08_permits         blocked <-> pending
+--   08_suspects        the tasks that ran when the server crashed
+--   08_watched_lanes   whether an enqueue notifies the workers
 --   09_enqueue         -> scheduled | blocked | pending
 --   09_notifications   events that are reported, and the outbox of notifications
 --   (claim)            pending -> running      queue/src/transition/claim.rs
@@ -48,6 +52,9 @@ BEGIN;
 
 SET LOCAL client_min_messages = warning;
 SET LOCAL search_path = pg_catalog;
+-- Where and how the tables are stored is no matter of a setting of the database.
+SET LOCAL default_tablespace = '';
+SET LOCAL default_table_access_method = heap;
 
 -- Version of this schema, and the oldest version whose programs can use it. No other place repeats these
 -- numbers: the programs read their own schema version from the next line (queue/src/schema.rs).
@@ -62,8 +69,15 @@ BEGIN
             current_setting('server_encoding') USING ERRCODE = '0A000',
             HINT = 'Use a database that was created with ENCODING ''UTF8'' TEMPLATE template0.';
     END IF;
-    -- Serializes sessions that apply this file.
-    PERFORM pg_advisory_xact_lock(7236270911);
+    -- Serializes sessions that install the schema, which would fail if they created the same object. A session of
+    -- another program that holds this lock must not keep them from their work. Once the schema exists, 01_roles.sql
+    -- locks a table instead.
+    IF current_setting('mill.copy', true) IS DISTINCT FROM 'on' THEN
+        FOR tries IN 1..100 LOOP
+            EXIT WHEN pg_try_advisory_xact_lock(7236270911);
+            PERFORM pg_sleep(0.1);
+        END LOOP;
+    END IF;
     IF EXISTS (SELECT FROM pg_extension e WHERE e.extname = 'citus') THEN
         -- The schema exists on the coordinator only. Citus would create its roles on the data nodes, too, and then
         -- connect to these nodes as mill_owner, which cannot log in.

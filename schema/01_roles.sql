@@ -90,7 +90,45 @@ BEGIN
 END
 $$;
 SET LOCAL ROLE mill_owner;
+DO $$
+BEGIN
+    -- One session applies this file, or a migration, at a time.
+    IF to_regclass('mill.schema_version') IS NOT NULL THEN
+        LOCK TABLE mill.schema_version IN SHARE ROW EXCLUSIVE MODE;
+    END IF;
+END
+$$;
 COMMENT ON SCHEMA mill IS 'pgmill: a fleet of workers that run SQL tasks';
+
+-- Default privileges of mill_owner, as a rule for all roles of a server sets them, would give other roles rights on
+-- each object of this schema. They end here, and with them the rights that they have given.
+DO $$
+DECLARE
+    rule record;
+BEGIN
+    FOR rule IN
+        SELECT CASE d.defaclobjtype WHEN 'r' THEN 'TABLES' WHEN 'S' THEN 'SEQUENCES' WHEN 'f' THEN 'ROUTINES'
+                WHEN 'T' THEN 'TYPES' WHEN 'n' THEN 'SCHEMAS' ELSE 'LARGE OBJECTS' END AS objects,
+            coalesce('IN SCHEMA ' || quote_ident(n.nspname), '') AS place,
+            CASE x.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(r.rolname) END AS grantee,
+            d.defaclnamespace IN (0, 'mill'::regnamespace) AND (r.rolname IN ('mill_worker', 'mill_operator',
+                'mill_producer', 'mill_viewer')) IS NOT TRUE AS in_schema
+        FROM pg_default_acl d LEFT JOIN pg_namespace n ON n.oid = d.defaclnamespace
+            CROSS JOIN aclexplode(d.defaclacl) x LEFT JOIN pg_roles r ON r.oid = x.grantee
+        -- PUBLIC may use each new routine and each new type anyway.
+        WHERE d.defaclrole = 'mill_owner'::regrole AND x.grantee <> d.defaclrole
+            AND NOT (x.grantee = 0 AND d.defaclobjtype IN ('f', 'T'))
+        GROUP BY 1, 2, 3, 4
+    LOOP
+        EXECUTE format('ALTER DEFAULT PRIVILEGES %s REVOKE ALL ON %s FROM %s', rule.place, rule.objects, rule.grantee);
+        IF rule.in_schema AND rule.objects IN ('TABLES', 'SEQUENCES', 'ROUTINES') THEN
+            EXECUTE format('REVOKE ALL ON ALL %s IN SCHEMA mill FROM %s', rule.objects, rule.grantee);
+        ELSIF rule.in_schema AND rule.objects = 'SCHEMAS' THEN
+            EXECUTE format('REVOKE ALL ON SCHEMA mill FROM %s', rule.grantee);
+        END IF;
+    END LOOP;
+END
+$$;
 
 CREATE OR REPLACE FUNCTION mill.membership_rights() RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -100,3 +138,19 @@ COMMENT ON FUNCTION mill.membership_rights IS
     'Returns the argument of pg_has_role with which it finds out whether a role may use the rights of another one: it '
     'has them (INHERIT), or can assume them (SET). Since PostgreSQL 16, a membership may give neither';
 GRANT EXECUTE ON FUNCTION mill.membership_rights TO mill_producer, mill_viewer;
+
+CREATE OR REPLACE FUNCTION mill.may_act_as(role oid, allowed text[]) RETURNS boolean
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    -- Thousands of roles may be allowed, and pg_has_role is slow: it is asked about the roles that can be the answer.
+    WITH RECURSIVE candidate (oid) AS (
+        SELECT may_act_as.role UNION SELECT 'pg_database_owner'::regrole
+        UNION SELECT m.roleid FROM candidate c JOIN pg_auth_members m ON m.member = c.oid
+    )
+    SELECT EXISTS (SELECT FROM candidate c JOIN pg_roles r ON r.oid = c.oid
+            WHERE r.rolname::text = ANY (allowed) AND pg_has_role(may_act_as.role, r.oid, mill.membership_rights()))
+        OR EXISTS (SELECT FROM pg_roles u JOIN pg_roles r ON r.rolname::text = ANY (allowed)
+            WHERE u.oid = may_act_as.role AND u.rolsuper)
+$$;
+COMMENT ON FUNCTION mill.may_act_as IS
+    'Returns whether a role is one of these roles, or may use the rights of one of them: profiles.allowed';
+GRANT EXECUTE ON FUNCTION mill.may_act_as TO mill_producer, mill_viewer;

@@ -5,12 +5,12 @@ BEGIN
     IF to_regtype('mill.state') IS NULL THEN
         CREATE TYPE mill.state AS ENUM ('scheduled', 'blocked', 'pending', 'running');
         CREATE TYPE mill.outcome AS ENUM
-            ('succeeded', 'failed', 'cancelled', 'timed_out', 'lost', 'unknown');
+            ('succeeded', 'failed', 'cancelled', 'timed_out', 'lost', 'unknown', 'interrupted');
         CREATE TYPE mill.priority AS ENUM ('low', 'normal', 'high', 'critical', 'reserved');
         CREATE TYPE mill.mode AS ENUM ('transaction', 'autocommit');
         CREATE TYPE mill.isolation AS ENUM ('read_committed', 'repeatable_read', 'serializable');
         CREATE TYPE mill.backoff AS ENUM ('fixed', 'exponential');
-        CREATE TYPE mill.limit_kind AS ENUM ('key', 'group', 'queue');
+        CREATE TYPE mill.limit_kind AS ENUM ('key', 'group', 'queue', 'crash');
         CREATE TYPE mill.reserved_capacity AS ENUM ('none', 'low', 'medium', 'high');
         CREATE TYPE mill.expected AS ENUM ('succeeded', 'failed', 'finished', 'always');
         CREATE TYPE mill.join_mode AS ENUM ('all', 'any');

@@ -53,7 +53,8 @@ COMMENT ON COLUMN mill.settings.declaring_roles IS
 COMMENT ON COLUMN mill.settings.hide_statements IS
     'Whether mill_viewer is denied access to statements, parameters, results, notices and messages';
 COMMENT ON COLUMN mill.settings.max_crashes IS
-    'A task ends as lost when the worker of this many of its attempts has died';
+    'A task ends as lost when the worker of this many of its attempts has died, or the server has crashed this many '
+    'times while no other task could be the cause';
 COMMENT ON COLUMN mill.settings.reserved_capacity IS
     'Share of the fleet''s readers that run only tasks of priority reserved, see mill.set_reserved_capacity';
 COMMENT ON COLUMN mill.settings.backlog_wait IS
@@ -140,6 +141,60 @@ UPDATE mill.settings SET history_retention = least(history_retention, '1000 year
     schedule_log_retention = least(schedule_log_retention, '1000 years'),
     audit_retention = least(audit_retention, '1000 years')
     WHERE greatest(history_retention, schedule_log_retention, audit_retention) > '1000 years';
+
+CREATE TABLE IF NOT EXISTS mill.locks (
+    name text PRIMARY KEY,
+    holder uuid,
+    held_until timestamptz
+);
+COMMENT ON TABLE mill.locks IS
+    'One row per kind of work that only one session of the fleet may do at a time. Sessions lock the row, or hold it '
+    'for a while. Everybody may take an advisory lock, and so keep the fleet from its work; nobody else may lock these '
+    'rows';
+COMMENT ON COLUMN mill.locks.holder IS 'Worker that holds the row';
+INSERT INTO mill.locks (name)
+    VALUES ('history'), ('conditions'), ('target epochs'), ('schedule sync'), ('fleet metrics') ON CONFLICT DO NOTHING;
+
+CREATE OR REPLACE FUNCTION mill.lock(name text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM FROM mill.locks l WHERE l.name = lock.name FOR UPDATE;
+END
+$$;
+COMMENT ON FUNCTION mill.lock IS 'Locks a row of mill.locks until the end of the transaction';
+GRANT EXECUTE ON FUNCTION mill.lock TO mill_worker, mill_operator;
+
+CREATE OR REPLACE FUNCTION mill.hold_lock(name text, holder uuid, held_for interval) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    -- A time in the far future is from before the clock was set back.
+    UPDATE mill.locks l SET holder = hold_lock.holder, held_until = clock_timestamp() + held_for
+        WHERE l.name = hold_lock.name AND (l.holder = hold_lock.holder OR l.holder IS NULL
+            OR l.held_until NOT BETWEEN clock_timestamp() AND clock_timestamp() + interval '1 hour');
+    RETURN FOUND;
+END
+$$;
+COMMENT ON FUNCTION mill.hold_lock IS
+    'Holds a row of mill.locks for a worker, at most for an hour. Returns false if another worker holds it';
+GRANT EXECUTE ON FUNCTION mill.hold_lock TO mill_worker;
+
+CREATE OR REPLACE FUNCTION mill.check_size(what text, document jsonb) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    limit_bytes CONSTANT integer := (SELECT s.statement_limit_bytes FROM mill.settings s);
+BEGIN
+    -- The length of the text counts, because that is sent to workers and clients. It can be a thousand times the
+    -- length of what is stored, and exceed what the server can send.
+    IF octet_length(document::text) > limit_bytes THEN
+        RAISE EXCEPTION 'the % % bytes long; the maximum is % bytes', what, octet_length(document::text), limit_bytes
+            USING ERRCODE = '54000',
+                HINT = 'Store bulk data in a table, or raise statement_limit_bytes in mill.settings.';
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.check_size IS
+    'Raises an error if the text of a document is longer than settings.statement_limit_bytes. what: subject and verb '
+    'of the message, such as "params are"';
 
 CREATE OR REPLACE FUNCTION mill.sees_statements() RETURNS boolean
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$

@@ -106,15 +106,26 @@ COMMENT ON COLUMN mill.profiles.allowed IS 'Roles whose members may enqueue task
 COMMENT ON COLUMN mill.profiles.routines IS
     'Routines (schema.name) of which a task of the profile has to call one; null: a task may have any statement';
 COMMENT ON COLUMN mill.profiles.key IS
-    'Random key by which a caller of mill.submit proves that it may use the profile. mill.submit cannot check this '
-    'itself: a SECURITY DEFINER function cannot determine its caller';
+    'Random secret of the keys by which a caller of mill.submit proves that it may use the profile. mill.submit cannot '
+    'check this itself: a SECURITY DEFINER function cannot determine its caller';
+
+-- A key names a role and proves that this role has been allowed to use the profile, in a session of the same login.
+CREATE OR REPLACE FUNCTION mill.profile_key(secret uuid, role oid) RETURNS uuid
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT encode(oidsend(profile_key.role) || substr(uuid_send(secret), 1, 2)
+        || substr(sha256(uuid_send(secret) || oidsend(profile_key.role) || oidsend(r.oid)), 1, 10), 'hex')::uuid
+    FROM pg_roles r WHERE r.rolname = session_user
+$$;
+COMMENT ON FUNCTION mill.profile_key IS
+    'Returns the key of a profile for a role: the number of the role, two bytes by which mill.name_of_profile finds '
+    'the secret, and a hash of the secret, the role and the login';
+GRANT EXECUTE ON FUNCTION mill.profile_key TO mill_producer, mill_viewer;
 
 -- current_user is the role that executes the query: in a SECURITY DEFINER function, the owner of the function.
 CREATE OR REPLACE VIEW mill.my_profiles WITH (security_barrier) AS
-SELECT p.name, p.description, p.key
-FROM mill.profiles p
-WHERE EXISTS (SELECT FROM unnest(p.allowed) AS a(role) JOIN pg_roles r ON r.rolname = a.role
-    WHERE pg_has_role(current_user, r.oid, mill.membership_rights()));
+SELECT p.name, p.description, mill.profile_key(p.key, u.oid) AS key
+FROM mill.profiles p JOIN pg_roles u ON u.rolname = current_user
+WHERE mill.may_act_as(u.oid, p.allowed);
 COMMENT ON VIEW mill.my_profiles IS 'Profiles that the current user may use for tasks';
 GRANT SELECT ON mill.my_profiles TO mill_producer;
 
@@ -133,16 +144,21 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.profile IS
-    'Returns the key of a profile, for mill.submit and mill.enqueue_many. Raises an error if the current user may not '
-    'use the profile';
+    'Returns a key of a profile, for mill.submit and mill.enqueue_many in sessions of the same login, as long as the '
+    'current user may use the profile. Raises an error if it may not';
 GRANT EXECUTE ON FUNCTION mill.profile TO mill_producer;
 
 CREATE OR REPLACE FUNCTION mill.name_of_profile(profile uuid) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
+    given CONSTANT bytea := uuid_send(profile);
     found_name text;
 BEGIN
-    SELECT p.name INTO found_name FROM mill.profiles p WHERE p.key = profile;
+    -- The role in the key has to be allowed now: it may have lost the right since the key was made.
+    SELECT p.name INTO found_name FROM mill.profiles p
+        JOIN pg_roles u ON u.oid = ('x' || encode(substr(given, 1, 4), 'hex'))::bit(32)::bigint::oid
+        WHERE substr(uuid_send(p.key), 1, 2) = substr(given, 5, 2) AND mill.profile_key(p.key, u.oid) = profile
+            AND mill.may_act_as(u.oid, p.allowed);
     IF found_name IS NULL THEN
         RAISE EXCEPTION 'unknown profile key' USING ERRCODE = '42501', HINT = 'Pass profile => mill.profile(''name'').';
     END IF;
@@ -150,7 +166,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.name_of_profile IS
-    'Returns the name of the profile with this key, for mill.submit. Raises an error if the key is unknown';
+    'Returns the name of the profile with this key, for mill.submit. Raises an error if the key is unknown or of '
+    'another login, or if its role may no longer use the profile';
 
 -- The functions that declare jobs are SECURITY DEFINER, so current_user is their owner here. The check
 -- applies to the session user instead, or to the role assumed with SET ROLE.
@@ -159,8 +176,8 @@ LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     caller text := coalesce(nullif(current_setting('role'), 'none'), session_user);
 BEGIN
-    IF NOT EXISTS (SELECT FROM mill.profiles p, unnest(p.allowed) AS a(role) JOIN pg_roles r ON r.rolname = a.role
-        WHERE p.name = check_profile.name AND pg_has_role(caller, r.oid, mill.membership_rights()))
+    IF NOT EXISTS (SELECT FROM mill.profiles p JOIN pg_roles u ON u.rolname = caller
+        WHERE p.name = check_profile.name AND mill.may_act_as(u.oid, p.allowed))
     THEN
         RAISE EXCEPTION 'role "%" may not use profile "%"', caller, name USING ERRCODE = '42501',
             HINT = format('A member of mill_owner can allow it: SELECT mill.set_profile(%L, allowed => ARRAY[%L])',

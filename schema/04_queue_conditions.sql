@@ -108,7 +108,8 @@ DECLARE
     ended integer;
 BEGIN
     -- Another worker checks at the same time.
-    IF NOT pg_try_advisory_xact_lock(7236270916) THEN
+    PERFORM FROM mill.locks l WHERE l.name = 'conditions' FOR UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN
         RETURN 0;
     END IF;
     PERFORM mill.record_wal_position();

@@ -36,12 +36,14 @@ COMMENT ON COLUMN mill.targets.max_snapshot_age IS
     'Workers claim only while no transaction of the target has held its snapshot for longer; null: no such condition';
 COMMENT ON COLUMN mill.targets.max_active_sessions IS
     'Workers claim only while at most this many sessions of the target''s server are active; null: no such condition';
-GRANT SELECT, UPDATE ON mill.targets TO mill_worker;
+REVOKE UPDATE ON mill.targets FROM mill_worker;
+GRANT SELECT ON mill.targets TO mill_worker;
 
 -- Every claim of a task with a target, and every resolution, gets a number of its own.
 CREATE SEQUENCE IF NOT EXISTS mill.target_epochs;
 COMMENT ON SEQUENCE mill.target_epochs IS 'Epochs: an attempt commits in its target only if its epoch is the highest';
-GRANT USAGE, UPDATE ON SEQUENCE mill.target_epochs TO mill_worker;
+REVOKE UPDATE ON SEQUENCE mill.target_epochs FROM mill_worker;
+GRANT USAGE ON SEQUENCE mill.target_epochs TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.new_receipt(profile text) RETURNS uuid
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -118,14 +120,14 @@ COMMENT ON FUNCTION mill.accept_restored_target IS
 GRANT EXECUTE ON FUNCTION mill.accept_restored_target TO mill_operator;
 
 CREATE OR REPLACE FUNCTION mill.raise_target_epoch(used bigint) RETURNS boolean
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     -- A target is another system. A number that no fleet reaches must not use up the sequence.
     IF used > 1000000000000000 THEN
         RAISE EXCEPTION 'epoch % of a target is not plausible', used USING ERRCODE = '22023';
     END IF;
     -- Two callers must not lower what the other one has set.
-    PERFORM pg_advisory_xact_lock(7236270915);
+    PERFORM mill.lock('target epochs');
     PERFORM setval('mill.target_epochs', used) FROM mill.target_epochs s WHERE s.last_value < used;
     RETURN FOUND;
 END
@@ -137,7 +139,7 @@ GRANT EXECUTE ON FUNCTION mill.raise_target_epoch TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.record_target_epoch(name text, confirmed bigint, before bigint, stored bigint)
 RETURNS void
-LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     UPDATE mill.targets t SET checked_at = clock_timestamp(), epoch = greatest(t.epoch, stored),
         restored_at = CASE WHEN before < confirmed THEN clock_timestamp() ELSE t.restored_at END,
         restored_from = CASE WHEN before < confirmed THEN before ELSE t.restored_from END
@@ -163,7 +165,8 @@ COMMENT ON TABLE mill.target_checks IS
     'Last checks of the conditions of targets. Unlogged: empty after a crash, until the next checks';
 COMMENT ON COLUMN mill.target_checks.held_back IS
     'Which condition does not hold, so that workers claim no task of the target; null: every condition holds';
-GRANT SELECT, INSERT, UPDATE, DELETE ON mill.target_checks TO mill_worker;
+REVOKE INSERT, UPDATE, DELETE ON mill.target_checks FROM mill_worker;
+GRANT SELECT ON mill.target_checks TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.targets_with_conditions(names text[]) RETURNS text[]
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -186,7 +189,7 @@ GRANT EXECUTE ON FUNCTION mill.held_targets TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.begin_target_check(name text)
 RETURNS TABLE (max_replication_lag interval, max_snapshot_age interval, max_active_sessions integer)
-LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     WITH begun AS (
         INSERT INTO mill.target_checks AS c (name, begun_at) VALUES (begin_target_check.name, now())
             ON CONFLICT (name) DO UPDATE SET begun_at = excluded.begun_at
@@ -203,7 +206,7 @@ COMMENT ON FUNCTION mill.begin_target_check IS
 GRANT EXECUTE ON FUNCTION mill.begin_target_check TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.end_target_check(name text, reason text) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     UPDATE mill.target_checks c SET held_back = reason
         WHERE c.name = end_target_check.name AND c.held_back IS DISTINCT FROM reason;

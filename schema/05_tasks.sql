@@ -228,7 +228,8 @@ COMMENT ON COLUMN mill.tasks.transient_failures IS
     'Attempts that ended with a serialization failure, a deadlock or a lost connection. Up to a bound they do not '
     'count towards max_attempts';
 COMMENT ON COLUMN mill.tasks.crashes IS
-    'Attempts whose worker died. Up to settings.max_crashes they do not count towards max_attempts';
+    'Attempts whose worker died, and crashes of the server while no other task could be the cause. Up to '
+    'settings.max_crashes they do not count towards max_attempts';
 COMMENT ON COLUMN mill.tasks.jitter IS
     'Whether the wait before a retry is drawn at random between zero and the full wait';
 COMMENT ON COLUMN mill.tasks.at_most_once IS
@@ -247,7 +248,8 @@ COMMENT ON COLUMN mill.tasks.run_id IS
     'its group counts the task';
 COMMENT ON COLUMN mill.tasks.node IS 'Identifies the task within its run: run_tasks.node';
 COMMENT ON COLUMN mill.tasks.limits IS
-    'mill.limits.id of each permit that the task needs, in the order of acquisition; null: none';
+    'mill.limits.id of each permit that the task needs, in the order of acquisition; null: none. Not above 0: a limit '
+    'that does not exist yet, see mill.required_limits';
 COMMENT ON COLUMN mill.tasks.blocking_limit_id IS
     'Blocked tasks: the limit whose permit the task waits for. The task already holds the permits of the limits that '
     'precede this one in limits';
@@ -277,7 +279,11 @@ CREATE INDEX IF NOT EXISTS tasks_scheduled ON mill.tasks (due_at, id) WHERE stat
 CREATE INDEX IF NOT EXISTS tasks_running ON mill.tasks (claimed_by) WHERE state = 'running';
 -- Used by the duty that deletes old receipts (worker/src/target/upkeep.rs).
 CREATE INDEX IF NOT EXISTS tasks_receipt ON mill.tasks (receipt) WHERE receipt IS NOT NULL;
-GRANT SELECT, INSERT, UPDATE, DELETE ON mill.tasks TO mill_worker;
+-- Workers claim and promote. They can neither create a task nor change what it runs, and as whom: the task would then
+-- run with the rights of a profile whose credentials another worker has.
+REVOKE INSERT, UPDATE, DELETE ON mill.tasks FROM mill_worker;
+GRANT SELECT, UPDATE (state, blocking_limit_id, attempt, start_by, claimed_at, claimed_by, token, session_pid,
+    session_started_at) ON mill.tasks TO mill_worker;
 
 CREATE OR REPLACE VIEW mill.visible_tasks AS
     -- A scalar subquery is evaluated once, a plain function call once per row.
@@ -293,6 +299,14 @@ CREATE OR REPLACE VIEW mill.visible_tasks AS
     FROM mill.tasks x;
 COMMENT ON VIEW mill.visible_tasks IS
     'mill.tasks without tokens, for mill_viewer. Hides statements and params if settings.hide_statements is set';
+
+CREATE OR REPLACE FUNCTION mill.is_short(statement text, params jsonb) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+    SELECT octet_length(statement) <= 65536 AND coalesce(pg_column_size(params) <= 1000, true)
+$$;
+COMMENT ON FUNCTION mill.is_short IS
+    'Returns whether a claim contains statement and params of a task. Neither value is read to find out';
+GRANT EXECUTE ON FUNCTION mill.is_short TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.initial_state(due_at timestamptz, chain bigint[]) RETURNS mill.state
 LANGUAGE sql STABLE AS $$
@@ -310,4 +324,5 @@ CREATE TABLE IF NOT EXISTS mill.dedup_keys (
 COMMENT ON TABLE mill.dedup_keys IS
     'The live task of each deduplication key. A table of its own instead of an index on mill.tasks, so that tasks '
     'without a key have no overhead';
-GRANT SELECT, INSERT, UPDATE, DELETE ON mill.dedup_keys TO mill_worker;
+REVOKE INSERT, UPDATE, DELETE ON mill.dedup_keys FROM mill_worker;
+GRANT SELECT ON mill.dedup_keys TO mill_worker;

@@ -1,7 +1,6 @@
 -- Attempts: the history, in daily partitions that are created in advance and dropped as a whole.
 --
--- Rows of mill.attempts are only inserted. mill.prune drops old partitions, and also deletes rows of
--- other tables that are no longer needed, such as those of old runs.
+-- Rows of mill.attempts are only inserted. 06_prune.sql drops old partitions.
 
 CREATE TABLE IF NOT EXISTS mill.attempts (
     finished_at timestamptz NOT NULL,
@@ -76,7 +75,8 @@ CREATE INDEX IF NOT EXISTS attempts_named ON mill.attempts (queue, name, finishe
 -- Used by mill.failure_groups.
 CREATE INDEX IF NOT EXISTS attempts_failed ON mill.attempts (finished_at)
     WHERE outcome <> 'succeeded' AND outcome <> 'cancelled';
-GRANT SELECT, INSERT ON mill.attempts TO mill_worker;
+REVOKE INSERT ON mill.attempts FROM mill_worker;
+GRANT SELECT ON mill.attempts TO mill_worker;
 
 CREATE OR REPLACE VIEW mill.visible_attempts AS
     SELECT x.finished_at, x.task_id, x.enqueued_at, x.due_at, x.started_at, x.worker_id, x.retry_interval,
@@ -98,23 +98,48 @@ COMMENT ON VIEW mill.visible_attempts IS
     'mill.attempts without tokens, for mill_viewer. Hides statements and their output if settings.hide_statements is '
     'set';
 
+CREATE TABLE IF NOT EXISTS mill.history_state (
+    singleton boolean PRIMARY KEY DEFAULT true CHECK (singleton),
+    day date NOT NULL DEFAULT (now() AT TIME ZONE 'UTC')::date,
+    trusted_from timestamptz NOT NULL DEFAULT now()
+);
+COMMENT ON TABLE mill.history_state IS
+    'What the maintenance of history has seen of the clock';
+COMMENT ON COLUMN mill.history_state.day IS 'Last day (UTC) on which mill.clock_is_trusted was called';
+COMMENT ON COLUMN mill.history_state.trusted_from IS
+    'Until then, nothing is deleted because of its age: the clock has skipped a day, which may be an error';
+INSERT INTO mill.history_state DEFAULT VALUES ON CONFLICT DO NOTHING;
+
 CREATE OR REPLACE FUNCTION mill.prepare_history(days_ahead integer DEFAULT 7) RETURNS integer
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET timezone = 'UTC'
+SET default_tablespace = '' SET default_table_access_method = 'heap' AS $$
 DECLARE
     made integer := 0;
     day date;
     partition_name text;
+    others text;
 BEGIN
+    -- The settings of the database or of the caller decide nothing about the partition, but a tablespace of the
+    -- parent does.
+    PERFORM set_config('default_tablespace', s.spcname, true)
+        FROM pg_class c JOIN pg_tablespace s ON s.oid = c.reltablespace WHERE c.oid = 'mill.attempts'::regclass;
     FOR day IN SELECT generate_series(current_date, current_date + days_ahead, '1 day')::date LOOP
         partition_name := 'attempts_' || to_char(day, 'YYYYMMDD');
         CONTINUE WHEN to_regclass('mill.' || partition_name) IS NOT NULL;
         -- The lock lets one session create the partition. Sessions that waited for the lock then find
         -- the partition.
-        PERFORM pg_advisory_xact_lock(7236270912);
+        PERFORM mill.lock('history');
         CONTINUE WHEN to_regclass('mill.' || partition_name) IS NOT NULL;
         -- CREATE TABLE and ATTACH PARTITION take a lock that allows inserts into the other partitions.
         -- CREATE TABLE … PARTITION OF takes a lock that does not.
         EXECUTE format('CREATE TABLE mill.%I (LIKE mill.attempts INCLUDING DEFAULTS)', partition_name);
+        -- Privileges on mill.attempts are enough to read its partitions. Default privileges can give others.
+        SELECT string_agg(DISTINCT CASE x.grantee WHEN 0 THEN 'PUBLIC' ELSE x.grantee::regrole::text END, ', ')
+            INTO others FROM pg_class c CROSS JOIN aclexplode(c.relacl) x
+            WHERE c.oid = format('mill.%I', partition_name)::regclass AND x.grantee <> c.relowner;
+        IF others IS NOT NULL THEN
+            EXECUTE format('REVOKE ALL ON mill.%I FROM %s', partition_name, others);
+        END IF;
         -- The partition has no key. If it is published for logical replication, the server rejects
         -- updates and deletes of its rows unless they have a replica identity.
         EXECUTE format('ALTER TABLE mill.%I REPLICA IDENTITY FULL', partition_name);
@@ -130,78 +155,3 @@ COMMENT ON FUNCTION mill.prepare_history IS
     'of partitions created';
 GRANT EXECUTE ON FUNCTION mill.prepare_history TO mill_worker;
 DO $$ BEGIN PERFORM mill.prepare_history(); END $$;
-
-CREATE OR REPLACE FUNCTION mill.prune_runs() RETURNS integer
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' AS $$
-DECLARE
-    oldest date;
-    old_runs bigint[];
-BEGIN
-    SELECT (now() - history_retention)::date INTO oldest FROM mill.settings;
-    SELECT array_agg(r.id) INTO old_runs FROM (
-        SELECT r.id FROM mill.runs r WHERE r.finished_at < oldest ORDER BY r.id LIMIT 1000
-        FOR UPDATE SKIP LOCKED) AS r;
-    DELETE FROM mill.run_edges e WHERE e.run_id = ANY (old_runs);
-    DELETE FROM mill.run_tasks t WHERE t.run_id = ANY (old_runs);
-    DELETE FROM mill.run_events e WHERE e.run_id = ANY (old_runs);
-    DELETE FROM mill.runs r WHERE r.id = ANY (old_runs);
-    RETURN coalesce(cardinality(old_runs), 0);
-END
-$$;
-COMMENT ON FUNCTION mill.prune_runs IS
-    'Deletes up to 1000 runs that finished before the days that settings.history_retention keeps, with their tasks. '
-    'Returns the number of runs deleted. The caller repeats the call until it returns less than 1000';
-GRANT EXECUTE ON FUNCTION mill.prune_runs TO mill_worker;
-
-CREATE OR REPLACE FUNCTION mill.prune() RETURNS integer
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET timezone = 'UTC'
-SET lock_timeout = '2s' AS $$
-DECLARE
-    dropped integer := 0;
-    oldest date;
-    partition_name text;
-    idle_limits bigint[];
-BEGIN
-    SELECT (now() - history_retention)::date INTO oldest FROM mill.settings;
-    -- Ids are almost in chronological order, so it suffices to examine the lowest ids.
-    DELETE FROM mill.audit a USING (SELECT o.id FROM mill.audit o ORDER BY o.id LIMIT 50000) AS first, mill.settings s
-        WHERE a.id = first.id AND a.at < now() - s.audit_retention;
-    DELETE FROM mill.cancel_requests r
-        WHERE NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = r.task_id);
-    DELETE FROM mill.progress p
-        WHERE NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = p.task_id AND t.state = 'running');
-    -- For workers of version 1. Others have deleted the old runs before, in calls of their own.
-    PERFORM mill.prune_runs();
-    DELETE FROM mill.worker_starts s
-        WHERE s.started_at < oldest AND NOT EXISTS (SELECT FROM mill.workers w WHERE w.id = s.id);
-    DELETE FROM mill.permits p
-        WHERE p.counts_until < now() - interval '1 minute'
-            OR p.counts_until IS NULL AND NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = p.task_id);
-    -- Deletes default limits of unused concurrency keys, and limits of finished runs. An enqueue locks its limits until
-    -- its tasks are visible. So the second statement, which looks for tasks again, sees those that were
-    -- not yet visible to the first. EXCEPT reads the tasks once. With NOT IN, the planner compares each limit with
-    -- each task if it expects too many tasks for a hash table, as it does without statistics.
-    idle_limits := ARRAY(SELECT l.id FROM mill.limits l WHERE l.id = ANY (ARRAY(
-        SELECT i.id FROM mill.limits i
-        WHERE (i.kind = 'group' OR i.kind = 'key' AND i.max_running = 1 AND i.rate_starts IS NULL AND NOT i.explicit)
-            AND NOT EXISTS (SELECT FROM mill.permits p WHERE p.limit_id = i.id)
-        EXCEPT SELECT unnest(t.limits) FROM mill.tasks t WHERE t.limits IS NOT NULL)) FOR UPDATE OF l SKIP LOCKED);
-    DELETE FROM mill.limits l WHERE l.id = ANY (ARRAY(
-        SELECT unnest(idle_limits) EXCEPT SELECT unnest(t.limits) FROM mill.tasks t WHERE t.limits IS NOT NULL));
-    -- Comes last, because no task can complete from here to the end of the transaction.
-    FOR partition_name IN
-        SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-        WHERE i.inhparent = 'mill.attempts'::regclass
-            AND c.relname ~ '^attempts_[0-9]{8}$' AND right(c.relname, 8)::date < oldest
-        ORDER BY c.relname
-    LOOP
-        EXECUTE format('DROP TABLE mill.%I', partition_name);
-        dropped := dropped + 1;
-    END LOOP;
-    RETURN dropped;
-END
-$$;
-COMMENT ON FUNCTION mill.prune IS
-    'Drops partitions of mill.attempts older than settings.history_retention and deletes up to 1000 runs, and other '
-    'rows that are no longer needed. Returns the number of partitions dropped';
-GRANT EXECUTE ON FUNCTION mill.prune TO mill_worker;

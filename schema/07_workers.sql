@@ -9,7 +9,7 @@ CREATE UNLOGGED TABLE IF NOT EXISTS mill.workers (
     heartbeat_at timestamptz NOT NULL DEFAULT now(),
     heartbeat_interval interval NOT NULL,
     orphan_timeout interval NOT NULL,
-    session_lock_key bigint NOT NULL,
+    session_lock_key bigint,
     readers integer NOT NULL CHECK (readers > 0),
     busy integer NOT NULL DEFAULT 0,
     draining boolean NOT NULL DEFAULT false,
@@ -17,18 +17,28 @@ CREATE UNLOGGED TABLE IF NOT EXISTS mill.workers (
     profiles jsonb NOT NULL DEFAULT '{"": 1}',
     error text,
     error_since timestamptz,
-    destinations text[]
+    destinations text[],
+    session_pid integer,
+    session_started_at timestamptz,
+    unconnected jsonb
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 200,
     autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
 COMMENT ON TABLE mill.workers IS
     'Live workers. Unlogged: a heartbeat writes no WAL, and after a crash of the server the table is empty';
 COMMENT ON COLUMN mill.workers.id IS 'Random identifier, new at each process start';
-COMMENT ON COLUMN mill.workers.session_lock_key IS 'Key of the shared advisory lock that the control session holds';
+COMMENT ON COLUMN mill.workers.session_lock_key IS
+    'Workers of version 1: key of the advisory lock that the control session holds';
+COMMENT ON COLUMN mill.workers.session_pid IS
+    'Backend of the control session. If it has ended, the worker is probably dead';
+COMMENT ON COLUMN mill.workers.session_started_at IS
+    'backend_start of session_pid, which distinguishes that backend from a later one with the same pid';
 COMMENT ON COLUMN mill.workers.draining IS 'Whether the worker has stopped claiming tasks';
 COMMENT ON COLUMN mill.workers.profiles IS 'Number of readers per profile: {"profile": readers}';
 COMMENT ON COLUMN mill.workers.error IS
     'Error that an operation of the worker meets again and again, such as recording the end of a task; null: none';
 COMMENT ON COLUMN mill.workers.error_since IS 'Time of the first heartbeat that reported an error; null: none';
+COMMENT ON COLUMN mill.workers.unconnected IS
+    'Logins with readers that cannot open a session: profile, login, numbers of readers and the last error; null: none';
 COMMENT ON COLUMN mill.workers.destinations IS 'Destinations of notifications that the worker is configured for';
 COMMENT ON COLUMN mill.workers.queues IS 'Queues that the worker serves; null: all queues';
 GRANT SELECT, INSERT, UPDATE, DELETE ON mill.workers TO mill_worker;
@@ -75,7 +85,6 @@ COMMENT ON FUNCTION mill.reserved_readers IS
     'Returns how many readers of a worker run only tasks of priority reserved, see mill.reserved_by_profile';
 GRANT EXECUTE ON FUNCTION mill.reserved_readers TO mill_worker, mill_viewer;
 
--- Returns all keys at once, so that a query over any number of workers reads pg_locks once.
 CREATE OR REPLACE FUNCTION mill.live_sessions() RETURNS SETOF bigint
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT l.classid::bigint << 32 | l.objid::bigint FROM pg_locks l
@@ -83,9 +92,18 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
 $$;
 COMMENT ON FUNCTION mill.live_sessions IS
-    'Returns the keys of the advisory locks that control sessions of workers hold. A worker whose control session '
-    'has ended holds no lock';
+    'For workers of version 1: the keys of the advisory locks that their control sessions hold';
 GRANT EXECUTE ON FUNCTION mill.live_sessions TO mill_worker, mill_viewer;
+
+-- Returns all backends at once, so that a query over any number of workers reads pg_stat_activity once.
+CREATE OR REPLACE FUNCTION mill.live_backends() RETURNS TABLE (pid integer, started_at timestamptz)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT a.pid, a.backend_start FROM pg_stat_activity a WHERE a.datname = current_database()
+$$;
+COMMENT ON FUNCTION mill.live_backends IS
+    'Returns the backends of this database: a worker whose control session is not among them has lost it. started_at: '
+    'null if the server hides it from mill_owner';
+GRANT EXECUTE ON FUNCTION mill.live_backends TO mill_worker, mill_viewer;
 
 CREATE TABLE IF NOT EXISTS mill.worker_starts (
     id uuid PRIMARY KEY,
@@ -109,7 +127,8 @@ CREATE TABLE IF NOT EXISTS mill.cancel_requests (
 COMMENT ON TABLE mill.cancel_requests IS
     'Requests to cancel a running task. Separate from mill.tasks, because an update of a running task''s row would '
     'make the completion of a REPEATABLE READ task fail';
-GRANT SELECT, INSERT, UPDATE, DELETE ON mill.cancel_requests TO mill_worker;
+REVOKE INSERT, UPDATE, DELETE ON mill.cancel_requests FROM mill_worker;
+GRANT SELECT ON mill.cancel_requests TO mill_worker;
 
 CREATE UNLOGGED TABLE IF NOT EXISTS mill.progress (
     task_id bigint PRIMARY KEY,

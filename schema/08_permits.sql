@@ -27,121 +27,13 @@ CREATE INDEX IF NOT EXISTS permits_task ON mill.permits (task_id) WHERE counts_u
 
 CREATE UNLOGGED TABLE IF NOT EXISTS mill.limit_reconciliation (
     at timestamptz NOT NULL,
-    only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row)
+    only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),
+    pause interval NOT NULL DEFAULT '1 second'
 );
 COMMENT ON TABLE mill.limit_reconciliation IS
     'Time at which the fleet last reconciled all limits. Unlogged, so the table is empty after a crash of the server';
-
-CREATE OR REPLACE FUNCTION mill.required_limits(queue text, group_name text, run_id bigint,
-    concurrency_key text, concurrency integer DEFAULT NULL) RETURNS bigint[]
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-#variable_conflict use_variable
-DECLARE
-    chain bigint[] := '{}';
-    found_id bigint;
-    found_max integer;
-    found_group mill.groups;
-BEGIN
-    -- FOR KEY SHARE prevents the removal of these rows until the task is visible, and conflicts with nothing else.
-    IF concurrency_key IS NOT NULL THEN
-        LOOP
-            SELECT l.id, l.max_running INTO found_id, found_max FROM mill.limits l
-                WHERE l.kind = 'key' AND l.name = concurrency_key AND l.run_id = 0 FOR KEY SHARE;
-            EXIT WHEN FOUND;
-            INSERT INTO mill.limits (kind, name, max_running)
-                VALUES ('key', concurrency_key, coalesce(concurrency, 1)) ON CONFLICT DO NOTHING;
-        END LOOP;
-        IF concurrency <> found_max THEN
-            RAISE EXCEPTION 'concurrency key "%" allows % tasks at once, not %', concurrency_key, found_max,
-                concurrency USING ERRCODE = '22023',
-                HINT = format('To change it for all tasks of the key: pgmill limit set %s --max-running %s',
-                    concurrency_key, concurrency);
-        END IF;
-        chain := chain || found_id;
-    ELSIF concurrency IS NOT NULL THEN
-        RAISE EXCEPTION 'concurrency requires a concurrency key' USING ERRCODE = '22023';
-    END IF;
-    IF group_name IS NOT NULL THEN
-        SELECT g.* INTO found_group FROM mill.groups g WHERE g.name = group_name FOR KEY SHARE;
-        IF NOT FOUND THEN
-            RAISE EXCEPTION 'there is no group "%"', group_name USING ERRCODE = '22023',
-                HINT = 'Create it with pgmill group set, or SELECT mill.set_group(…).';
-        END IF;
-        IF found_group.requires_permit THEN
-            LOOP
-                SELECT l.id INTO found_id FROM mill.limits l WHERE l.kind = 'group'
-                    AND l.name = group_name AND l.run_id = coalesce(run_id, 0) FOR KEY SHARE;
-                EXIT WHEN FOUND;
-                INSERT INTO mill.limits (kind, name, run_id)
-                    VALUES ('group', group_name, coalesce(run_id, 0)) ON CONFLICT DO NOTHING;
-            END LOOP;
-            chain := chain || found_id;
-        END IF;
-    END IF;
-    SELECT l.id INTO found_id FROM mill.limits l
-        WHERE l.kind = 'queue' AND l.name = queue AND l.run_id = 0 AND l.requires_permit FOR KEY SHARE;
-    IF FOUND THEN
-        chain := chain || found_id;
-    END IF;
-    RETURN nullif(chain, '{}');
-END
-$$;
-COMMENT ON FUNCTION mill.required_limits IS
-    'Returns the ids of the limits that apply to a task with these properties, in the order in which the task '
-    'acquires their permits; null: no limit applies';
-
-CREATE OR REPLACE FUNCTION mill.lock_group(name text) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    -- As in mill.required_limits: prevents the removal of the group until its user is visible.
-    PERFORM FROM mill.groups g WHERE g.name = lock_group.name FOR KEY SHARE;
-    IF NOT FOUND THEN
-        RAISE EXCEPTION 'there is no group "%"', name USING ERRCODE = '22023',
-            HINT = 'Create it with pgmill group set, or SELECT mill.set_group(…).';
-    END IF;
-END
-$$;
-COMMENT ON FUNCTION mill.lock_group IS
-    'Prevents the removal of a group until the end of the transaction. Raises an error if the group does not exist';
-
-CREATE OR REPLACE FUNCTION mill.create_key_limits(keys text[]) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '100ms' AS $$
-DECLARE
-    key text;
-BEGIN
-    BEGIN
-        INSERT INTO mill.limits (kind, name, max_running) SELECT 'key', k, 1 FROM unnest(keys) AS k ORDER BY k
-            ON CONFLICT DO NOTHING;
-        RETURN;
-    EXCEPTION WHEN lock_not_available THEN
-        NULL;
-    END;
-    -- Up to 30, because many subtransactions make each snapshot of the server more expensive. In a random order, so
-    -- that the next call tries others.
-    PERFORM set_config('lock_timeout', '10ms', true);
-    FOR key IN SELECT k FROM unnest(keys) AS k ORDER BY random() LIMIT 30 LOOP
-        BEGIN
-            INSERT INTO mill.limits (kind, name, max_running) VALUES ('key', key, 1) ON CONFLICT DO NOTHING;
-        EXCEPTION WHEN lock_not_available THEN
-            NULL;
-        END;
-    END LOOP;
-END
-$$;
-COMMENT ON FUNCTION mill.create_key_limits IS
-    'Creates the limits of concurrency keys that have none. Leaves out limits that another transaction is creating or '
-    'removing. In that case, it creates some of the others only';
-
-CREATE OR REPLACE FUNCTION mill.has_group_permit(group_name text, limits bigint[]) RETURNS boolean
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN NOT EXISTS (SELECT FROM mill.groups g WHERE g.name = has_group_permit.group_name AND g.requires_permit)
-        OR EXISTS (SELECT FROM mill.limits l WHERE l.id = ANY (has_group_permit.limits) AND l.kind = 'group');
-END
-$$;
-COMMENT ON FUNCTION mill.has_group_permit IS
-    'Returns whether a pending task of the group has the permit that the group requires';
-GRANT EXECUTE ON FUNCTION mill.has_group_permit TO mill_worker;
+COMMENT ON COLUMN mill.limit_reconciliation.pause IS
+    'Time from then until the next reconciliation: nine times as long as the last one took, but 1 to 10 seconds';
 
 CREATE OR REPLACE FUNCTION mill.release_permits(task_ids bigint[], started_at timestamptz[]) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
@@ -313,26 +205,35 @@ $$;
 COMMENT ON FUNCTION mill.limits_waited_for IS
     'Returns the limits for which blocked tasks wait next, in the order of their ids. max_count: null for all';
 
--- Up to 1000 limits, because the call holds their locks until the end of the transaction.
+-- Up to 1000 limits and those of up to 1000 tasks, because the call holds their locks until the end of the transaction.
 CREATE OR REPLACE FUNCTION mill.grant_waiting_permits(after_limit bigint, OUT granted integer, OUT next_in interval,
     OUT last_limit bigint)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
     waited_for bigint[];
+    missing bigint[];
+    chains record;
 BEGIN
     -- A filter, not a condition: without statistics, a scan of the index permits_task seems cheaper than a probe.
-    SELECT CASE WHEN count(*) = 1000 THEN max(w.id) END, array_agg(w.id) FILTER (WHERE l.id IS NOT NULL
+    SELECT CASE WHEN count(*) = 1000 THEN max(w.id) END, array_agg(w.id) FILTER (WHERE l.id IS NULL),
+            array_agg(w.id) FILTER (WHERE l.id IS NOT NULL
             AND (l.max_running IS NULL OR l.max_running > (SELECT count(*) FILTER (WHERE p.counts_until IS NULL)
                 FROM mill.permits p WHERE p.limit_id = w.id)))
-        INTO last_limit, waited_for
+        INTO last_limit, missing, waited_for
         FROM mill.limits_waited_for(after_limit, 1000) AS w (id) LEFT JOIN mill.effective_limits l ON l.id = w.id;
-    SELECT g.granted, g.next_in INTO granted, next_in FROM mill.grant_permits(coalesce(waited_for, '{}')) AS g;
+    SELECT c.* INTO chains FROM mill.renew_chains(missing) AS c;
+    SELECT g.granted, g.next_in INTO granted, next_in
+        FROM mill.grant_permits(coalesce(waited_for || chains.waited_for, '{}')) AS g;
+    IF chains.renewed >= 1000 THEN
+        last_limit := coalesce(last_limit, 0);
+    END IF;
 END
 $$;
 COMMENT ON FUNCTION mill.grant_waiting_permits(bigint) IS
-    'Calls mill.grant_permits for the limits after this one that have waiting tasks and free capacity. Checks up to '
-    '1000 limits with waiting tasks. last_limit: the last of them, for the next call; null: there are no more';
+    'Calls mill.renew_chains, and mill.grant_permits for the limits after this one that have waiting tasks and free '
+    'capacity. Checks up to 1000 limits with waiting tasks. last_limit: the last of them, for the next call; 0: the '
+    'next call begins with the first limit; null: there are no more';
 GRANT EXECUTE ON FUNCTION mill.grant_waiting_permits(bigint) TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.grant_waiting_permits(OUT granted integer, OUT next_in interval)
@@ -418,31 +319,38 @@ COMMENT ON FUNCTION mill.block_pending IS
     'Makes pending tasks of a queue or a group wait for a permit (pending -> blocked) if they were enqueued before '
     'the limit was set. Until then, claims skip these tasks. Returns the number of tasks';
 
-CREATE OR REPLACE FUNCTION mill.renew_chains() RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
-SET enable_bitmapscan = off SET jit = off AS $$
-DECLARE
-    gone bigint[];
-    task mill.tasks;
-    chain bigint[];
-BEGIN
-    SELECT array_agg(w.id) INTO gone FROM mill.limits_waited_for(0, NULL) AS w (id)
-        WHERE NOT EXISTS (SELECT FROM mill.limits l WHERE l.id = w.id);
-    FOR task IN SELECT head.* FROM unnest(gone) AS g (id) CROSS JOIN LATERAL (
-        SELECT t.* FROM mill.tasks t WHERE t.state = 'blocked' AND t.blocking_limit_id = g.id
-        ORDER BY t.priority, t.id LIMIT 1000 FOR NO KEY UPDATE SKIP LOCKED) AS head
-    LOOP
-        PERFORM mill.release_permits(ARRAY[task.id], NULL);
-        chain := mill.required_limits(task.queue, task.group_name, task.run_id, task.concurrency_key);
-        UPDATE mill.tasks t SET limits = chain, blocking_limit_id = chain[1], start_by = NULL,
-                state = CASE WHEN chain IS NULL THEN 'pending' ELSE 'blocked' END::mill.state
-            WHERE t.id = task.id;
-    END LOOP;
-END
+-- Loose index scans, one probe per queue and per group with pending tasks, so that the cost does not depend on the
+-- number of limits and groups.
+CREATE OR REPLACE FUNCTION mill.pending_without_permits() RETURNS TABLE (queue text, group_name text)
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
+SET jit = off AS $$
+    WITH RECURSIVE pending (queue) AS (
+        (SELECT t.queue FROM mill.tasks t WHERE t.state = 'pending' ORDER BY t.queue LIMIT 1)
+        UNION ALL
+        SELECT next.queue FROM pending p CROSS JOIN LATERAL (SELECT t.queue FROM mill.tasks t
+            WHERE t.state = 'pending' AND t.queue > p.queue ORDER BY t.queue LIMIT 1) AS next
+    ), grouped (name) AS (
+        (SELECT t.group_name FROM mill.tasks t WHERE t.state = 'pending' AND t.group_name IS NOT NULL
+         ORDER BY t.group_name LIMIT 1)
+        UNION ALL
+        SELECT next.group_name FROM grouped p CROSS JOIN LATERAL (SELECT t.group_name FROM mill.tasks t
+            WHERE t.state = 'pending' AND t.group_name > p.name ORDER BY t.group_name LIMIT 1) AS next
+    )
+    -- LIMIT makes each row a probe. In a join, the planner may compare all queues with all limits or tasks.
+    SELECT p.queue::text, NULL FROM pending p
+        CROSS JOIN LATERAL (SELECT l.id FROM mill.limits l
+            WHERE l.kind = 'queue' AND l.name = p.queue AND l.run_id = 0 AND l.requires_permit LIMIT 1) AS l
+        CROSS JOIN LATERAL (SELECT FROM mill.tasks t WHERE t.state = 'pending' AND t.queue = p.queue
+            AND NOT ARRAY[l.id] <@ coalesce(t.limits, '{}') LIMIT 1) AS t
+    UNION ALL
+    SELECT NULL, p.name::text FROM grouped p
+        CROSS JOIN LATERAL (SELECT FROM mill.groups g WHERE g.name = p.name AND g.requires_permit LIMIT 1) AS g
+        CROSS JOIN LATERAL (SELECT FROM mill.tasks t WHERE t.state = 'pending' AND t.group_name = p.name
+            AND NOT mill.has_group_permit(t.group_name, t.limits) LIMIT 1) AS t
 $$;
-COMMENT ON FUNCTION mill.renew_chains IS
-    'Gives blocked tasks the limits that apply to them now, if they wait for a limit that does not exist any more, '
-    'such as that of a run that has ended (blocked -> blocked | pending). Up to 1000 tasks of each such limit';
+COMMENT ON FUNCTION mill.pending_without_permits IS
+    'Returns the queues and the groups with a pending task that lacks the permit of the queue or the group, for '
+    'mill.block_pending: one of both in each row';
 
 CREATE OR REPLACE FUNCTION mill.admit_running() RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
@@ -459,7 +367,10 @@ BEGIN
         -- Skips tasks that are about to end.
         ORDER BY t.id FOR NO KEY UPDATE SKIP LOCKED
     LOOP
+        PERFORM mill.create_limits(ARRAY[task.id]);
         chain := mill.required_limits(task.queue, task.group_name, task.run_id, task.concurrency_key);
+        -- Another transaction is creating a limit. A later call admits the task.
+        CONTINUE WHEN 0 >= ANY (chain);
         INSERT INTO mill.permits (limit_id, task_id)
             SELECT c.id, task.id FROM unnest(chain) AS c (id) WHERE c.id <> ALL (coalesce(task.limits, '{}'));
         UPDATE mill.tasks t SET limits = chain WHERE t.id = task.id;
@@ -505,8 +416,10 @@ COMMENT ON FUNCTION mill.enforce_limits IS
     'running ones. Workers then grant permits under the new limits';
 
 CREATE OR REPLACE FUNCTION mill.reconcile_limits() RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '500ms' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '500ms'
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
+    began CONSTANT timestamptz := clock_timestamp();
     closed bigint[];
     hold record;
     kept bigint[];
@@ -515,7 +428,7 @@ BEGIN
     INSERT INTO mill.limit_reconciliation (at) VALUES ('-infinity') ON CONFLICT DO NOTHING;
     -- A time in the future shows that the clock was set back.
     PERFORM FROM mill.limit_reconciliation r
-        WHERE r.at NOT BETWEEN clock_timestamp() - interval '1 second' AND clock_timestamp()
+        WHERE r.at NOT BETWEEN clock_timestamp() - r.pause AND clock_timestamp()
         FOR NO KEY UPDATE SKIP LOCKED;
     IF NOT FOUND THEN
         RETURN false;
@@ -534,17 +447,17 @@ BEGIN
                 AND (t.queue = ANY (hold.queues) OR t.run_as = ANY (hold.targets));
         PERFORM mill.revoke_permits(kept) WHERE kept IS NOT NULL;
     END IF;
-    PERFORM mill.block_pending(l.name, NULL) FROM mill.limits l WHERE l.kind = 'queue';
-    PERFORM mill.block_pending(NULL, g.name) FROM mill.groups g;
-    PERFORM mill.renew_chains();
+    PERFORM mill.block_pending(p.queue, p.group_name) FROM mill.pending_without_permits() AS p;
     PERFORM mill.admit_running();
     PERFORM mill.correct_starts();
+    UPDATE mill.limit_reconciliation SET at = clock_timestamp(),
+        pause = least(greatest('1 second', 9 * (clock_timestamp() - began)), '10 seconds');
     RETURN true;
 END
 $$;
 COMMENT ON FUNCTION mill.reconcile_limits IS
     'Enforces limits on tasks that were enqueued while a limit was being set, on tasks whose active period has '
     'closed, on tasks that are on hold, and on tasks whose limit was removed. Workers call it before '
-    'mill.grant_waiting_permits. A call within a second of the previous call of any worker returns false and does '
-    'nothing';
+    'mill.grant_waiting_permits. The calls of all workers take at most a tenth of the time: one that comes '
+    'within limit_reconciliation.pause of the previous one returns false and does nothing';
 GRANT EXECUTE ON FUNCTION mill.reconcile_limits TO mill_worker;

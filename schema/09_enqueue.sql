@@ -4,11 +4,81 @@
 -- the rights of its caller: mill.profile, which it calls, needs them to decide whether the caller may
 -- use a profile.
 
-CREATE OR REPLACE FUNCTION mill.check_statement(statement text, params jsonb) RETURNS void
+CREATE OR REPLACE FUNCTION mill.find_byte_order_mark(sql text) RETURNS integer
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    -- The characters of words: letters, digits, _ and everything outside of ASCII. The first is not a digit.
+    first CONSTANT text := $re$[^\x01-\x40\x5b-\x5e\x60\x7b-\x7f]$re$;
+    part CONSTANT text := $re$[^\x01-\x2f\x3a-\x40\x5b-\x5e\x60\x7b-\x7f]$re$;
+    found text[];
+    token text;
+    place integer := 1;
+    next_place integer := 1;
+    closing text;
+    depth integer;
+    after_word boolean := false;
+    after_e boolean := false;
+    escapes boolean := false;
+BEGIN
+    -- The first group is the start of a dollar quote without its last dollar sign, which inside of a quote can be the
+    -- first one of the end.
+    FOR found IN SELECT m FROM regexp_matches(sql, $re$(\$(?:$re$ || first || part || $re$*)?)(?=\$)$re$
+        || $re$|(\ufeff|--|/\*|\*/|[^-\ufeff'"$/*\n\r\\]+|.)$re$, 'g') AS m
+    LOOP
+        token := coalesce(found[1], found[2]);
+        IF place < next_place THEN
+            NULL;
+        ELSIF closing IS NULL THEN
+            -- A constant with escapes, E'…', can continue in the next line.
+            escapes := CASE WHEN token = '''' THEN escapes OR after_e
+                ELSE escapes AND (token = '--' OR token !~ $re$[^ \t\n\r\f\v]$re$) END;
+            IF found[1] IS NOT NULL AND NOT after_word THEN
+                closing := token;
+                next_place := place + length(token) + 1;
+            ELSIF token ~ $re$\ufeff$re$ THEN
+                RETURN place + length(substring(token FROM $re$^[^\ufeff]*$re$));
+            ELSIF token IN ('''', '"', '--', '/*') THEN
+                closing := CASE token WHEN '--' THEN chr(10) WHEN '/*' THEN '*/' ELSE token END;
+                depth := 1;
+            END IF;
+            after_e := token ~ $re$[eE]\Z$re$ AND token !~ (part || $re$[eE]\Z$re$);
+            after_word := token ~ (first || part || $re$*\Z$re$)
+                OR after_word AND token ~ ($re$^\$?$re$ || part || $re$*\Z$re$);
+        ELSIF closing = '*/' AND token IN ('/*', '*/') THEN
+            depth := depth + CASE token WHEN '/*' THEN 1 ELSE -1 END;
+            closing := CASE WHEN depth > 0 THEN closing END;
+        ELSIF token = closing OR closing = chr(10) AND token = chr(13) THEN
+            next_place := place + length(token) + CASE WHEN found[1] IS NULL THEN 0 ELSE 1 END;
+            closing := NULL;
+        ELSIF escapes AND closing = '''' AND ascii(token) = 92 THEN
+            next_place := place + 2;
+        END IF;
+        place := place + length(token);
+    END LOOP;
+    RETURN NULL;
+END
+$function$;
+COMMENT ON FUNCTION mill.find_byte_order_mark IS
+    'Returns the place of the first byte order mark (U+FEFF) that is not in a constant, a quoted name or a comment: '
+    'the number of the character, from 1';
+
+CREATE OR REPLACE FUNCTION mill.check_statement(statement text, params jsonb) RETURNS text
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     limit_bytes integer;
+    mark CONSTANT text := chr(65279);
+    place integer;
 BEGIN
+    -- Editors begin a file with a byte order mark, and the server takes the mark for a part of a word.
+    IF strpos(statement, mark) > 0 THEN
+        statement := ltrim(statement, mark);
+        place := mill.find_byte_order_mark(statement);
+        IF place IS NOT NULL THEN
+            RAISE EXCEPTION 'the statement has a byte order mark (U+FEFF) at character %', place
+                USING ERRCODE = '22023', HINT = 'Some editors write this invisible character at the start of a file. '
+                    'Remove it where files were joined.';
+        END IF;
+    END IF;
     -- The first 1000 characters usually suffice; the whole statement is checked only if they are blank.
     IF statement IS NULL OR (left(statement, 1000) !~ '[^[:space:]]' AND statement !~ '[^[:space:]]') THEN
         RAISE EXCEPTION 'the statement is empty' USING ERRCODE = '22023';
@@ -27,10 +97,15 @@ BEGIN
     IF jsonb_array_length(params) > 65535 THEN
         RAISE EXCEPTION 'params has more than 65535 values' USING ERRCODE = '54000';
     END IF;
+    IF params IS NOT NULL THEN
+        PERFORM mill.check_size('params are', params);
+    END IF;
+    RETURN statement;
 END
 $$;
 COMMENT ON FUNCTION mill.check_statement IS
-    'Raises an error if the statement is empty or exceeds the size limit, or if params is not a JSON array';
+    'Returns the statement without a byte order mark at its start. Raises an error if the statement is empty or has '
+    'another such mark, if the statement or params exceed the size limit, or if params is not a JSON array';
 
 CREATE OR REPLACE FUNCTION mill.resolve_options(options mill.task_options, queue text, params jsonb)
 RETURNS mill.task_options
@@ -109,10 +184,11 @@ BEGIN
     -- As in mill.submit: a single query determines whether any statement needs the detailed checks.
     IF EXISTS (SELECT FROM unnest(statements, enqueue_many.params) AS s(statement, params), mill.settings x
         WHERE s.statement IS NULL OR s.params IS NOT NULL OR octet_length(s.statement) > x.statement_limit_bytes
-            OR left(s.statement, 1000) !~ '[^[:space:]]')
+            OR left(s.statement, 1000) !~ '[^[:space:]]'
+            OR strpos(s.statement, chr(65279)) > 0)
     THEN
-        PERFORM mill.check_statement(s.statement, s.params)
-            FROM unnest(statements, enqueue_many.params) AS s(statement, params);
+        statements := ARRAY(SELECT mill.check_statement(s.statement, s.params)
+            FROM unnest(statements, enqueue_many.params) WITH ORDINALITY AS s(statement, params, n) ORDER BY s.n);
     END IF;
     IF profile_name <> '' THEN
         PERFORM mill.check_routine(profile_name, s.statement) FROM unnest(statements) AS s(statement);
@@ -134,12 +210,17 @@ BEGIN
         SELECT g.priority INTO group_priority FROM mill.groups g WHERE g.name = wanted_group;
     END IF;
     initial_state := mill.initial_state(enqueue_many.due_at, chain);
+    enqueue_many.priority := coalesce(enqueue_many.priority, group_priority, 'normal');
+    IF initial_state <> 'scheduled' AND cardinality(statements) > 0
+        AND mill.is_watched(mill.lane_bit(queue_name, enqueue_many.priority, profile_name)) IS NOT TRUE
+    THEN
+        PERFORM mill.wake_workers();
+    END IF;
     RETURN QUERY
         INSERT INTO mill.tasks (statement, params, name, queue, priority, due_at, state,
             blocking_limit_id, max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once,
             external, explain, concurrency_key, group_name, run_id, limits, run_as, options, receipt)
-        SELECT s.statement, s.params, s.name, queue_name,
-            coalesce(enqueue_many.priority, group_priority, 'normal'),
+        SELECT s.statement, s.params, s.name, queue_name, enqueue_many.priority,
             coalesce(enqueue_many.due_at, clock_timestamp()), initial_state,
             CASE WHEN initial_state = 'blocked' THEN chain[1] END,
             coalesce(enqueue_many.max_attempts, CASE WHEN enqueue_many.at_most_once THEN 1 ELSE 3 END),
@@ -197,18 +278,20 @@ DECLARE
     unusual boolean;
     limited boolean;
     unstored boolean;
+    profile_name text := '';
 BEGIN
     queue := coalesce(queue, 'default');
     -- Most tasks need no further check. A single query decides.
     SELECT coalesce(group_name, s.default_group),
-            octet_length(statement) > s.statement_limit_bytes OR left(statement, 1000) !~ '[^[:space:]]',
+            octet_length(statement) > s.statement_limit_bytes OR left(statement, 1000) !~ '[^[:space:]]'
+                OR strpos(statement, chr(65279)) > 0,
             EXISTS (SELECT FROM mill.limits l WHERE l.kind = 'queue' AND l.name = queue),
             EXISTS (SELECT FROM mill.queues q WHERE q.name = queue AND NOT (q.store_params AND q.store_output))
         INTO group_name, unusual, limited, unstored FROM mill.settings s;
     IF statement IS NULL OR unusual OR limited
         OR num_nonnulls(params, group_name, concurrency_key, concurrency) > 0
     THEN
-        PERFORM mill.check_statement(statement, params);
+        statement := mill.check_statement(statement, params);
         chain := mill.required_limits(queue, group_name, run_id, concurrency_key, concurrency);
         SELECT g.priority INTO group_priority FROM mill.groups g WHERE g.name = group_name;
     END IF;
@@ -216,7 +299,8 @@ BEGIN
         PERFORM mill.check_explain(statement, mode);
     END IF;
     IF profile IS NOT NULL THEN
-        PERFORM mill.check_routine(mill.name_of_profile(profile), statement);
+        profile_name := mill.name_of_profile(profile);
+        PERFORM mill.check_routine(profile_name, statement);
     END IF;
     IF options IS NOT NULL THEN
         PERFORM mill.check_options(options);
@@ -230,8 +314,10 @@ BEGIN
     created := true;
     IF key IS NOT NULL THEN
         LOOP
-            -- Waits for a concurrent transaction that inserts the same key.
-            INSERT INTO mill.dedup_keys AS k (key, task_id) VALUES (key, id) ON CONFLICT DO NOTHING;
+            -- Waits for a concurrent transaction that inserts the same key. The server shows the comment in the
+            -- context of the error of a deadlock.
+            INSERT INTO mill.dedup_keys AS k (key, task_id) VALUES (key, id) ON CONFLICT DO NOTHING
+                /* to avoid deadlocks, enqueue the keys of a transaction in ascending order */;
             EXIT WHEN FOUND;
             SELECT k.task_id, false INTO id, created FROM mill.dedup_keys k WHERE k.key = submit.key;
             IF FOUND THEN
@@ -242,19 +328,21 @@ BEGIN
             created := true;
         END LOOP;
     END IF;
+    priority := coalesce(priority, group_priority, 'normal');
+    IF initial_state <> 'scheduled' AND mill.is_watched(mill.lane_bit(queue, priority, profile_name)) IS NOT TRUE THEN
+        PERFORM mill.wake_workers();
+    END IF;
     INSERT INTO mill.tasks (id, statement, params, name, queue, priority, due_at, state, blocking_limit_id,
         max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once, external, explain, key,
         concurrency_key, group_name, run_id, limits, run_as, options, receipt)
-    VALUES (id, statement, params, name, queue, coalesce(priority, group_priority, 'normal'),
-        coalesce(due_at, clock_timestamp()), initial_state,
+    VALUES (id, statement, params, name, queue, priority, coalesce(due_at, clock_timestamp()), initial_state,
         CASE WHEN initial_state = 'blocked' THEN chain[1] END,
         coalesce(max_attempts, CASE WHEN at_most_once THEN 1 ELSE 3 END),
         coalesce(retry_interval, '10 seconds'), coalesce(backoff, 'exponential'),
         coalesce(jitter, backoff <> 'fixed', true), timeout, coalesce(mode, 'transaction'),
         coalesce(at_most_once, false), coalesce(external, false), coalesce(explain, false),
         key, concurrency_key, group_name,
-        run_id, chain, CASE WHEN profile IS NULL THEN '' ELSE mill.name_of_profile(profile) END, stored,
-        CASE WHEN profile IS NOT NULL THEN mill.new_receipt(mill.name_of_profile(profile)) END);
+        run_id, chain, profile_name, stored, CASE WHEN profile IS NOT NULL THEN mill.new_receipt(profile_name) END);
 END
 $$;
 COMMENT ON FUNCTION mill.submit IS

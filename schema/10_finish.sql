@@ -2,7 +2,9 @@
 -- claim; if the claim is lost, nothing changes.
 --
 -- mill.complete is called in the task's own transaction, by the login of the task, so that effects and
--- completion commit together. The other functions are for mill_worker only.
+-- completion commit together. It accepts the token only in the session that the claim names: a success that
+-- another session records would remain if the transaction of the task is rolled back. The other functions
+-- are for mill_worker only.
 --
 -- When a task of a run finishes, the same transaction appends one row to mill.run_events. It takes no
 -- lock that another task of the run could wait for. mill.run_events is declared here and not in
@@ -24,9 +26,10 @@ CREATE TABLE IF NOT EXISTS mill.run_events (
     autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
 COMMENT ON TABLE mill.run_events IS
     'Queue of events for mill.advance_run. node and outcome: a task of the run finished. node only: a task was added. '
-    'node null: the run must be examined; with the message ready, also for tasks that were left ready';
+    'node null: the run must be examined';
 CREATE INDEX IF NOT EXISTS run_events_run ON mill.run_events (run_id, id);
-GRANT SELECT, INSERT ON mill.run_events TO mill_worker;
+REVOKE INSERT ON mill.run_events FROM mill_worker;
+GRANT SELECT ON mill.run_events TO mill_worker;
 
 -- The columns that an attempt takes from its task, in the order of mill.attempts. No other place repeats
 -- this list. The planner inlines the function, which saves a call per row, unless an argument is
@@ -65,7 +68,7 @@ CREATE OR REPLACE FUNCTION mill.record_attempt(
     final boolean,
     report jsonb
 ) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     finished CONSTANT timestamptz := clock_timestamp();
 BEGIN
@@ -81,8 +84,8 @@ BEGIN
             task.session_pid, (report->>'rows')::bigint, report->>'message');
     END IF;
     -- Without a subscription, this query of an empty table is the whole cost.
-    IF record_attempt.outcome NOT IN ('succeeded', 'cancelled') AND EXISTS (SELECT FROM mill.subscriptions s
-        WHERE s.enabled AND s.events && '{attempt_failed,task_failed}')
+    IF record_attempt.outcome NOT IN ('succeeded', 'cancelled', 'interrupted') AND EXISTS (SELECT
+        FROM mill.subscriptions s WHERE s.enabled AND s.events && '{attempt_failed,task_failed}')
     THEN
         PERFORM mill.notify_attempt(task, record_attempt.outcome, record_attempt.final, report);
     END IF;
@@ -109,6 +112,14 @@ COMMENT ON FUNCTION mill.first_row IS
     'Returns the first row of attempts.result as an object by column; null if there is none. A value that cannot be a '
     'parameter of a later task, because it is truncated or a placeholder, or because the row exceeds 8 kB, is '
     '{"unusable": reason}';
+
+CREATE OR REPLACE FUNCTION mill.may_complete_for_others() RETURNS boolean
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT pg_has_role(session_user, 'mill_worker', 'USAGE')
+$$;
+COMMENT ON FUNCTION mill.may_complete_for_others IS
+    'Returns whether the login may complete a task that another session runs: only a control session of a worker may, '
+    'after the effects are committed. A token that others have read is of no use to them';
 
 -- The settings force generic plans that use the primary key. Planning would take longer than the
 -- function itself, and a plan that was made while the table was empty would stay in the session's cache
@@ -139,6 +150,7 @@ BEGIN
     WITH gone AS (
         DELETE FROM mill.tasks t
         WHERE t.id = ANY (task_ids) AND t.token = claim_tokens[array_position(task_ids, t.id)]
+            AND (t.session_pid = pg_backend_pid() OR mill.may_complete_for_others())
         RETURNING t AS task, array_position(task_ids, t.id) AS n, t.id, t.claimed_at, t.limits, t.run_id, t.node,
             clock_timestamp() AS deleted_at
     ), recorded AS (
@@ -157,7 +169,7 @@ BEGIN
                 FROM gone g WHERE g.node IS NOT NULL)
         INTO done, keys, limited, starts, in_runs FROM recorded r;
     IF cardinality(done) IS DISTINCT FROM cardinality(task_ids) THEN
-        RAISE EXCEPTION 'task % is no longer claimed with this token', (SELECT min(i)
+        RAISE EXCEPTION 'task % is no longer claimed with this token in this session', (SELECT min(i)
             FROM unnest(task_ids) AS i WHERE i <> ALL (coalesce(done, '{}'))) USING ERRCODE = 'MT001';
     END IF;
     IF keys IS NOT NULL THEN
@@ -177,8 +189,9 @@ $$;
 COMMENT ON FUNCTION mill.complete IS
     'Completes tasks (running -> finished) in their own transaction, all given tasks or none. ran_until: seconds from '
     'the start of the transaction to the end of each task, null: now. reports: notices, result and plan of each task. '
-    'Everybody may execute it, because it requires the tokens of the claims. Error MT001: a claim is lost. Error '
-    'MT002: the current transaction is not the one that was begun for the tasks';
+    'Everybody may execute it, because it requires the tokens of the claims and the sessions that they name, or a '
+    'login of mill_worker. Error MT001: a claim is lost. Error MT002: the current transaction is not the one that was '
+    'begun for the tasks';
 -- PUBLIC gets the EXECUTE privilege in 21_grants.sql, after the REVOKE on all routines.
 
 -- As mill.complete, but for one task that ended just now. Without arrays, and with fewer settings, the
@@ -193,9 +206,10 @@ BEGIN
     IF xact <> pg_current_xact_id() THEN
         RAISE EXCEPTION 'the task ended its own transaction' USING ERRCODE = 'MT002';
     END IF;
-    DELETE FROM mill.tasks t WHERE t.id = task_id AND t.token = claim_token RETURNING t.* INTO task;
+    DELETE FROM mill.tasks t WHERE t.id = task_id AND t.token = claim_token
+        AND (t.session_pid = pg_backend_pid() OR mill.may_complete_for_others()) RETURNING t.* INTO task;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'task % is no longer claimed with this token', task_id USING ERRCODE = 'MT001';
+        RAISE EXCEPTION 'task % is no longer claimed with this token in this session', task_id USING ERRCODE = 'MT001';
     END IF;
     finished := clock_timestamp();
     INSERT INTO mill.attempts
@@ -220,7 +234,7 @@ COMMENT ON FUNCTION mill.complete_task IS
 
 CREATE OR REPLACE FUNCTION mill.record_receipt(task_id bigint, claim_token uuid, row_count bigint,
     ran_seconds double precision, result jsonb) RETURNS boolean
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     started timestamptz;
 BEGIN
@@ -305,16 +319,30 @@ CREATE OR REPLACE FUNCTION mill.fail(
     retry_in interval,
     report jsonb
 ) RETURNS text
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     task mill.tasks;
     result text := 'finished';
     next_state mill.state;
+    crash_cap integer;
 BEGIN
+    IF outcome = 'interrupted' THEN
+        PERFORM mill.detect_crash();
+    END IF;
     SELECT t.* INTO task FROM mill.tasks t
         WHERE t.id = task_id AND t.token = claim_token FOR NO KEY UPDATE;
     IF NOT FOUND THEN
         RETURN 'lost';
+    END IF;
+    IF outcome = 'interrupted' AND task.crashes > 0 THEN
+        SELECT s.max_crashes INTO crash_cap FROM mill.settings s;
+        IF task.crashes >= crash_cap THEN
+            verdict := 'final';
+            outcome := 'lost';
+            result := 'crashed';
+            report := coalesce(report, '{}') || jsonb_build_object('hint', format('The server has crashed while no '
+                'other task could be the cause; the task has reached max_crashes (%s).', crash_cap));
+        END IF;
     END IF;
     -- A cancelled task is not attempted again. A failure of its own remains its outcome.
     IF EXISTS (SELECT FROM mill.cancel_requests r WHERE r.task_id = task.id)
@@ -338,10 +366,14 @@ BEGIN
         DELETE FROM mill.cancel_requests r WHERE r.task_id = task.id;
         RETURN result;
     END IF;
+    IF verdict = 'failure' AND task.limits IS NOT NULL THEN
+        task.limits := mill.without_suspicion(task.limits);
+    END IF;
     next_state := mill.initial_state(now() + retry_in, task.limits);
     UPDATE mill.tasks t SET
         state = next_state,
-        blocking_limit_id = CASE WHEN next_state = 'blocked' THEN t.limits[1] END,
+        limits = task.limits,
+        blocking_limit_id = CASE WHEN next_state = 'blocked' THEN task.limits[1] END,
         start_by = NULL,
         due_at = now() + retry_in,
         failures = t.failures + (verdict = 'failure')::integer,
@@ -357,20 +389,27 @@ COMMENT ON FUNCTION mill.fail IS
     'Ends an attempt that did not succeed. verdict failure, transient or crash: the task is attempted again (running '
     '-> scheduled | blocked | pending), and the counter of that name is incremented. verdict final: the task is '
     'finished. If the task or its run was cancelled, the task is finished as well, with the outcome cancelled unless '
-    'it failed by itself. Returns lost, retried, finished or cancelled';
+    'it failed by itself. So it is if the server has crashed too often while only this task could be the cause. '
+    'Returns lost, retried, finished, cancelled or crashed';
 GRANT EXECUTE ON FUNCTION mill.fail TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.release_claim(task_id bigint, claim_token uuid, delay interval)
 RETURNS boolean
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     task mill.tasks;
     next_state mill.state;
 BEGIN
+    PERFORM mill.detect_crash();
     SELECT t.* INTO task FROM mill.tasks t
         WHERE t.id = task_id AND t.token = claim_token FOR NO KEY UPDATE;
     IF NOT FOUND THEN
         RETURN false;
+    ELSIF task.crashes > 0 AND task.claimed_at < (SELECT s.crashed_at FROM mill.server s WHERE s.only_row) THEN
+        -- The attempt may have caused the crash, so it is recorded.
+        PERFORM mill.fail(task_id, claim_token, 'interrupted', 'transient', delay,
+            jsonb_build_object('message', 'the server crashed'));
+        RETURN true;
     END IF;
     -- The check follows the lock of the task, because a cancel also locks the task before it inserts its
     -- request.
@@ -399,19 +438,24 @@ END
 $$;
 COMMENT ON FUNCTION mill.release_claim IS
     'Releases a claim without using up the attempt: running -> blocked | pending, or with a delay scheduled. A task '
-    'with a cancel request ends as cancelled. Returns false if the claim is lost';
+    'with a cancel request ends as cancelled. If a crash of the server since the claim counts for the task, the '
+    'attempt ends as interrupted instead. Returns false if the claim is lost';
 GRANT EXECUTE ON FUNCTION mill.release_claim TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.reclaim(worker_id uuid, max_count integer DEFAULT 500, resolved uuid[] DEFAULT '{}')
 RETURNS TABLE (task_id bigint, released boolean)
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     task mill.tasks;
     crash_cap integer;
+    server_crash timestamptz;
+    interrupted boolean;
     verdict text;
     ended mill.outcome;
 BEGIN
+    PERFORM mill.detect_crash();
     SELECT s.max_crashes INTO crash_cap FROM mill.settings s;
+    SELECT s.crashed_at INTO server_crash FROM mill.server s;
     FOR task IN
         SELECT t.* FROM mill.tasks t
         -- Takes only tasks whose backend no longer exists, so that their SQL cannot have further
@@ -427,11 +471,14 @@ BEGIN
             AND (t.node IS NULL OR mill.lock_run(t.run_id))
         ORDER BY t.id LIMIT max_count FOR NO KEY UPDATE SKIP LOCKED
     LOOP
-        ended := CASE WHEN task.at_most_once THEN 'unknown' ELSE 'lost' END;
-        verdict := CASE WHEN task.at_most_once OR task.crashes + 1 >= crash_cap THEN 'final' ELSE 'crash' END;
+        -- 20: MAX_FREE_ATTEMPTS (queue/src/transition/retry.rs).
+        interrupted := task.claimed_at < server_crash AND task.transient_failures < 20 AND NOT task.at_most_once;
+        ended := CASE WHEN task.at_most_once THEN 'unknown' WHEN interrupted THEN 'interrupted' ELSE 'lost' END;
+        verdict := CASE WHEN interrupted THEN 'transient'
+            WHEN task.at_most_once OR task.crashes + 1 >= crash_cap THEN 'final' ELSE 'crash' END;
         reclaim.task_id := task.id;
         reclaim.released := mill.fail(task.id, task.token, ended, verdict, '0', jsonb_build_object(
-            'message', CASE
+            'message', CASE WHEN interrupted THEN 'the server crashed, and the worker died'
                 WHEN task.at_most_once THEN 'the worker died; it is unknown whether the statement completed'
                 WHEN verdict = 'final' THEN format('the worker died; the task has reached max_crashes (%s)', crash_cap)
                 ELSE 'the worker died' END)) = 'retried';

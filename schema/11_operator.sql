@@ -76,6 +76,9 @@ DECLARE
     cancelled bigint[];
 BEGIN
     PERFORM mill.prepare_history(0);
+    -- All tasks are locked in the order of their ids, whatever the order of the argument is: two calls with the same
+    -- tasks would otherwise wait for each other.
+    PERFORM FROM mill.tasks t WHERE t.id = ANY (ids) ORDER BY t.id FOR NO KEY UPDATE;
     -- Most waiting tasks have no limit, key or run. They end in one statement, without a call per task.
     WITH waiting AS MATERIALIZED (
         SELECT t AS task, t.id FROM mill.tasks t
@@ -95,13 +98,16 @@ BEGIN
     SELECT array_agg(g.id) INTO cancelled FROM gone g;
     RETURN QUERY
         -- The snapshot of this statement is older than the locks that it takes, so the state is checked again.
-        SELECT i.id, CASE WHEN c.id IS NOT NULL THEN 'cancelled'
-                WHEN only_state IS NULL
-                    OR EXISTS (SELECT FROM mill.tasks t WHERE t.id = i.id AND t.state = only_state)
-                        AND mill.lock_task(i.id) = only_state
-                THEN mill.cancel(i.id) ELSE 'changed' END
-        FROM unnest(ids) WITH ORDINALITY AS i (id, n) LEFT JOIN unnest(cancelled) AS c (id) ON c.id = i.id
-        ORDER BY i.n;
+        SELECT a.id, a.answer FROM (
+            SELECT i.id, i.n, CASE WHEN c.id IS NOT NULL THEN 'cancelled'
+                    WHEN only_state IS NULL
+                        OR EXISTS (SELECT FROM mill.tasks t WHERE t.id = i.id AND t.state = only_state)
+                            AND mill.lock_task(i.id) = only_state
+                    THEN mill.cancel(i.id) ELSE 'changed' END AS answer
+            FROM unnest(ids) WITH ORDINALITY AS i (id, n) LEFT JOIN unnest(cancelled) AS c (id) ON c.id = i.id
+            -- The limits of the tasks are locked in this order, too. OFFSET keeps the order of the calls.
+            ORDER BY i.id OFFSET 0) AS a
+        ORDER BY a.n;
 END
 $$;
 COMMENT ON FUNCTION mill.cancel_many IS

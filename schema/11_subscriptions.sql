@@ -56,9 +56,6 @@ BEGIN
         RAISE EXCEPTION 'task_queue and run_as are settings of a statement' USING ERRCODE = '22023';
     END IF;
     PERFORM mill.check_filters(subscription);
-    IF subscription.statement IS NOT NULL THEN
-        PERFORM mill.check_statement(subscription.statement, '[{}]');
-    END IF;
 END
 $$;
 COMMENT ON FUNCTION mill.check_subscription IS
@@ -106,6 +103,9 @@ BEGIN
     put.rate_period := CASE WHEN put.rate_messages IS NOT NULL THEN coalesce(put.rate_period, '1 minute') END;
     put.changed_at := now();
     PERFORM mill.check_subscription(put);
+    IF put.statement IS NOT NULL THEN
+        put.statement := mill.check_statement(put.statement, '[{}]');
+    END IF;
     IF put.run_as IS NOT NULL THEN
         PERFORM mill.check_profile(put.run_as), mill.check_routine(put.run_as, put.statement);
     END IF;

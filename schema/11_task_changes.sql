@@ -19,6 +19,8 @@ BEGIN
     result.due_at := coalesce(result.due_at, now());
     IF changes ? 'params' THEN
         PERFORM mill.check_statement(task.statement, result.params);
+        -- The params decide what the login of the profile does.
+        PERFORM mill.check_profile(task.run_as) WHERE task.run_as <> '';
     END IF;
     IF result.queue <> task.queue OR changes ? 'params' THEN
         result.options := mill.resolve_options(result.options, result.queue, result.params);
@@ -55,6 +57,9 @@ BEGIN
     END IF;
     result := mill.apply_change(task, changes);
     result.limits := mill.required_limits(result.queue, result.group_name, result.run_id, result.concurrency_key);
+    IF task.limits[1] <= 0 AND result.limits[1] <= 0 THEN
+        result.limits[1] := task.limits[1];
+    END IF;
     before := mill.changeable(task);
     after := (SELECT jsonb_object_agg(n.key, n.value) FROM jsonb_each(mill.changeable(result)) AS n
         WHERE n.value <> before->n.key);

@@ -210,8 +210,9 @@ BEGIN
     IF FOUND THEN
         RAISE EXCEPTION 'unknown key "%"', unknown USING ERRCODE = '22023';
     END IF;
-    PERFORM mill.check_durations(task - 'deadline'), mill.check_statement(task->>'statement', NULL);
-    PERFORM mill.check_job_params(task->'params') WHERE task ? 'params';
+    PERFORM mill.check_durations(task - 'deadline');
+    task := task || jsonb_build_object('statement', mill.check_statement(task->>'statement', NULL));
+    PERFORM mill.check_job_params(task->'params'), mill.check_size('params are', task->'params') WHERE task ? 'params';
     PERFORM mill.lock_group(task->>'group') WHERE task ? 'group';
     PERFORM mill.check_profile(task->>'run_as'), mill.check_routine(task->>'run_as', task->>'statement')
         WHERE task ? 'run_as';

@@ -267,7 +267,8 @@ BEGIN
             HINT = 'task, description and category require a statement, whose params belong in task; '
                 'params requires jobs.';
     END IF;
-    PERFORM mill.check_schedule(definition), mill.check_durations(definition);
+    PERFORM mill.check_size('definition of the schedule is', definition), mill.check_schedule(definition),
+        mill.check_durations(definition);
     SELECT l.tags, l.metadata INTO labels FROM mill.read_labels(definition) AS l;
     -- A declaration that changes nothing waits for no lock: the sync declares all schedules of comments in one
     -- transaction, and another session may have locked one of them.

@@ -247,8 +247,8 @@ BEGIN
     IF jsonb_typeof(params) IS DISTINCT FROM 'object' THEN
         RAISE EXCEPTION 'params must be a JSON object' USING ERRCODE = '22023';
     END IF;
-    PERFORM mill.check_labels(options - '{run_timeout,traceparent}'::text[]), mill.check_durations(options),
-        mill.check_traceparent(options);
+    PERFORM mill.check_size('params of the run are', params), mill.check_durations(options),
+        mill.check_labels(options - '{run_timeout,traceparent}'::text[]), mill.check_traceparent(options);
     wanted := mill.runnable_jobs(jobs);
     IF schedule.id IS NOT NULL THEN
         offered := jsonb_build_object('schedule', schedule.name, 'reason', reason,
@@ -333,6 +333,9 @@ BEGIN
     UPDATE mill.runs r SET tasks = count, open = count, dropped = create_run.dropped,
         needs_rescan = mill.release_ready(run_id, NULL, true, 2000) = 2000 WHERE r.id = run_id;
     INSERT INTO mill.run_events (run_id) VALUES (run_id);
+    IF mill.is_watched() IS NOT TRUE THEN
+        PERFORM mill.wake_workers();
+    END IF;
     IF dropped IS NOT NULL THEN
         RAISE NOTICE 'edges to tasks that are not in this run are left out: %', array_to_string(dropped, ', ');
     END IF;
@@ -363,6 +366,7 @@ CREATE OR REPLACE FUNCTION mill.substitute_params(params jsonb, given jsonb) RET
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     missing text;
+    filled jsonb;
 BEGIN
     IF params @? '$[*]."$param"' IS NOT TRUE THEN
         RETURN params;
@@ -373,9 +377,11 @@ BEGIN
         RAISE EXCEPTION 'parameter "%" has no value', missing USING ERRCODE = '22023',
             HINT = format('enqueue --job … --param %s=…', missing);
     END IF;
-    RETURN (SELECT jsonb_agg(CASE WHEN jsonb_typeof(p.value) = 'object' AND p.value ? '$param'
-            THEN given->(p.value->>'$param') ELSE p.value END ORDER BY p.place)
-        FROM jsonb_array_elements(params) WITH ORDINALITY AS p(value, place));
+    SELECT jsonb_agg(CASE WHEN jsonb_typeof(p.value) = 'object' AND p.value ? '$param'
+            THEN given->(p.value->>'$param') ELSE p.value END ORDER BY p.place) INTO filled
+        FROM jsonb_array_elements(params) WITH ORDINALITY AS p(value, place);
+    PERFORM mill.check_size('params with the values of the run are', filled);
+    RETURN filled;
 END
 $$;
 COMMENT ON FUNCTION mill.substitute_params IS 'Returns params with the values of {"$param": name} filled in';
@@ -391,18 +397,6 @@ $$;
 COMMENT ON FUNCTION mill.substitute_results IS
     'Returns params with the values of {"$result": task, "column": name} filled in; null for a value that the task '
     'did not return';
-
-CREATE OR REPLACE FUNCTION mill.unusable_result(run_id bigint, params jsonb) RETURNS text
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT format('column "%s" of task "%s" cannot be a parameter: %s', p.value->>'column', t.name,
-        t.result->(p.value->>'column')->>'unusable')
-    FROM jsonb_array_elements(params) WITH ORDINALITY AS p(value, place) JOIN mill.run_tasks t
-        ON t.run_id = unusable_result.run_id AND t.name = p.value->>'$result'
-    WHERE jsonb_typeof(t.result->(p.value->>'column')) = 'object' ORDER BY p.place LIMIT 1
-$$;
-COMMENT ON FUNCTION mill.unusable_result IS
-    'Returns an error message if params contain {"$result": task, "column": name} with a value that mill.first_row '
-    'could not keep; otherwise null';
 
 CREATE OR REPLACE FUNCTION mill.check_run(run_id bigint, given jsonb) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
@@ -493,7 +487,7 @@ BEGIN
     IF run.state IS DISTINCT FROM 'running' OR run.cancelled_at IS NOT NULL THEN
         RAISE EXCEPTION 'run % is not in progress', run_id USING ERRCODE = '55000';
     END IF;
-    PERFORM mill.check_statement(statement, params);
+    statement := mill.check_statement(statement, params);
     PERFORM mill.check_options(options);
     options := jsonb_build_object('traceparent', (self.options).traceparent) || coalesce(options, '{}');
     group_name := coalesce(group_name, (SELECT s.default_group FROM mill.settings s));

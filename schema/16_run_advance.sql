@@ -176,15 +176,31 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.fail_released IS
-    'For mill.release_tasks: ends a task that was just released, without an attempt. An error instead would keep the '
+    'For mill.release_ready: ends a task that was just released, without an attempt. An error instead would keep the '
     'whole run from advancing';
 
-CREATE OR REPLACE FUNCTION mill.release_tasks(run_id bigint, nodes bigint[], search boolean, max_count integer,
-    OUT picked integer, OUT released integer, OUT lacking bigint[], OUT keys text[])
+CREATE OR REPLACE FUNCTION mill.unusable_result(run_id bigint, params jsonb) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT coalesce(min(format('column "%s" of task "%s" cannot be a parameter: %s', v.column_name, v.task,
+            v.value->>'unusable')) FILTER (WHERE jsonb_typeof(v.value) = 'object'),
+        CASE WHEN sum(octet_length(v.value::text)) > (SELECT s.statement_limit_bytes FROM mill.settings s)
+            THEN 'the results that are parameters are longer than statement_limit_bytes' END)
+    FROM (SELECT p.value->>'column' AS column_name, t.name AS task, t.result->(p.value->>'column') AS value
+        FROM jsonb_array_elements(params) AS p(value) JOIN mill.run_tasks t
+            ON t.run_id = unusable_result.run_id AND t.name = p.value->>'$result') AS v
+$$;
+COMMENT ON FUNCTION mill.unusable_result IS
+    'Returns an error message if params contain {"$result": task, "column": name} with a value that mill.first_row '
+    'could not keep, or values that exceed the size limit together; otherwise null';
+
+CREATE OR REPLACE FUNCTION mill.release_ready(run_id bigint, nodes bigint[], search boolean, max_count integer)
+RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
+    picked integer;
+    released integer;
     asking bigint[];
     unusable jsonb;
 BEGIN
@@ -193,15 +209,11 @@ BEGIN
             SELECT r.node FROM unnest(nodes) AS r(node)
             UNION
             (SELECT t.node FROM mill.run_tasks t
-            WHERE search AND t.run_id = release_tasks.run_id AND t.state = 'ready'
+            WHERE search AND t.run_id = release_ready.run_id AND t.state = 'ready'
                 AND (t.approval_since IS NULL OR t.approved) ORDER BY t.node LIMIT max_count)
             ORDER BY node LIMIT max_count) AS n
-        -- A limit that another session is about to delete counts as missing, so that nothing waits for it.
-        CROSS JOIN LATERAL (SELECT t.ctid AS place, t.*, t.concurrency_key IS NOT NULL AND NOT EXISTS (
-                SELECT FROM mill.limits l WHERE l.kind = 'key' AND l.name = t.concurrency_key AND l.run_id = 0
-                FOR KEY SHARE SKIP LOCKED) AS lacks_limit
-            FROM mill.run_tasks t
-            WHERE t.run_id = release_tasks.run_id AND t.node = n.node AND t.state::text = 'ready' LIMIT 1) AS w
+        CROSS JOIN LATERAL (SELECT t.ctid AS place, t.* FROM mill.run_tasks t
+            WHERE t.run_id = release_ready.run_id AND t.node = n.node AND t.state::text = 'ready' LIMIT 1) AS w
         ORDER BY n.node
     ), task AS MATERIALIZED (
         SELECT p.*, coalesce(p.task_id, nextval('mill.tasks_id_seq')) AS id,
@@ -209,13 +221,14 @@ BEGIN
             CASE WHEN num_nonnulls(p.group_name, p.concurrency_key) > 0
                 OR EXISTS (SELECT FROM mill.limits l WHERE l.kind = 'queue' AND l.name = p.queue)
                 THEN mill.required_limits(p.queue, p.group_name, p.run_id, p.concurrency_key) END AS limits
-        FROM picked p WHERE (NOT p.approval OR p.approved) AND NOT p.lacks_limit
+        FROM picked p WHERE NOT p.approval OR p.approved
     ), put AS (
         INSERT INTO mill.tasks (id, name, run_id, node, statement, params, queue, priority, group_name,
             concurrency_key, limits, state, blocking_limit_id, attempt, max_attempts, retry_interval, backoff, jitter,
             timeout, mode, at_most_once, external, run_as, options, receipt)
         SELECT t.id, t.name, t.run_id, t.node, t.statement,
-            CASE WHEN t.takes_results THEN mill.substitute_results(t.run_id, t.params) ELSE t.params END, t.queue,
+            CASE WHEN t.takes_results AND t.unusable IS NULL THEN mill.substitute_results(t.run_id, t.params)
+                ELSE t.params END, t.queue,
             coalesce(t.priority, 'normal'), t.group_name, t.concurrency_key, t.limits,
             mill.initial_state(NULL, t.limits), t.limits[1], t.attempts, t.max_attempts, t.retry_interval,
             t.backoff, t.jitter, t.timeout, t.mode, t.at_most_once, t.external, t.run_as,
@@ -230,51 +243,21 @@ BEGIN
         FROM picked p WHERE r.ctid = p.place AND p.approval AND p.approved IS NULL RETURNING r.node
     )
     SELECT (SELECT count(*) FROM picked), (SELECT count(*) FROM moved), (SELECT array_agg(a.node) FROM asked a),
-            (SELECT jsonb_object_agg(t.id, t.unusable) FROM task t WHERE t.unusable IS NOT NULL), l.nodes, l.keys
-        INTO picked, released, asking, unusable, lacking, keys
-        FROM (SELECT array_agg(p.node) AS nodes, array_agg(DISTINCT p.concurrency_key) AS keys FROM picked p
-            WHERE (NOT p.approval OR p.approved) AND p.lacks_limit) AS l;
+            (SELECT jsonb_object_agg(t.id, t.unusable) FROM task t WHERE t.unusable IS NOT NULL)
+        INTO picked, released, asking, unusable;
     IF asking IS NOT NULL THEN
         PERFORM mill.request_approvals(run_id, asking);
     END IF;
     IF unusable IS NOT NULL THEN
         PERFORM mill.fail_released(u.key::bigint, u.value) FROM jsonb_each_text(unusable) AS u;
     END IF;
-END
-$$;
-COMMENT ON FUNCTION mill.release_tasks IS
-    'For mill.release_ready, with the same arguments. picked: number of ready tasks that it looked at. released: '
-    'number of released tasks; those with a parameter that the run could not keep have already failed. lacking: nodes '
-    'of tasks that stay ready because their concurrency key has no limit yet. keys: the keys of these tasks';
-
-CREATE OR REPLACE FUNCTION mill.release_ready(run_id bigint, nodes bigint[], search boolean, max_count integer)
-RETURNS integer
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    step record;
-    rest record;
-    released integer;
-BEGIN
-    SELECT t.* INTO step FROM mill.release_tasks(run_id, nodes, search, max_count) AS t;
-    released := step.released;
-    IF step.lacking IS NOT NULL THEN
-        PERFORM mill.create_key_limits(step.keys);
-        SELECT t.* INTO rest FROM mill.release_tasks(run_id, step.lacking, false, max_count) AS t;
-        released := released + rest.released;
-        IF rest.lacking IS NOT NULL THEN
-            -- These tasks stay ready. With this event, a poll tries again.
-            INSERT INTO mill.run_events (run_id, message) VALUES (run_id, 'ready');
-            RETURN released;
-        END IF;
-    END IF;
-    RETURN CASE WHEN step.picked = max_count THEN max_count ELSE released END;
+    RETURN CASE WHEN picked = max_count THEN max_count ELSE released END;
 END
 $$;
 COMMENT ON FUNCTION mill.release_ready IS
     'For mill.advance_run: releases these tasks of a run (ready -> released), up to max_count. search: also other '
-    'ready tasks of the run. A task that needs approval begins to wait for it instead. A task stays ready while the '
-    'limit of its concurrency key cannot be created, because another transaction is creating or removing it. Returns '
-    'the number of released tasks; max_count if there may be more';
+    'ready tasks of the run. A task that needs approval begins to wait for it instead; one with a parameter that the '
+    'run could not keep has failed at once. Returns the number of released tasks; max_count if there may be more';
 
 CREATE OR REPLACE FUNCTION mill.cancel_open_tasks(run_id bigint, kill boolean, max_count integer, OUT waited integer,
     OUT more boolean)
@@ -381,7 +364,6 @@ DECLARE
     run mill.runs;
     events mill.run_events[];
     added bigint[];
-    left_ready boolean;
     to_propagate bigint[];
     ready bigint[];
     step record;
@@ -406,8 +388,8 @@ BEGIN
         RETURNING e AS event
     )
     SELECT array_agg(t.event), array_agg((t.event).node) FILTER (WHERE (t.event).outcome IS NULL
-            AND (t.event).node IS NOT NULL), bool_or((t.event).node IS NULL AND (t.event).message = 'ready')
-        INTO events, added, left_ready FROM taken t;
+            AND (t.event).node IS NOT NULL)
+        INTO events, added FROM taken t;
     IF run.state IS DISTINCT FROM 'running' THEN
         RETURN;
     END IF;
@@ -434,7 +416,6 @@ BEGIN
             SELECT e.child FROM mill.run_edges e WHERE e.run_id = run.id AND e.parent = ANY (added)));
         run.needs_rescan := true;
     END IF;
-    run.needs_rescan := run.needs_rescan OR coalesce(left_ready, false);
     IF run.cancelled_at IS NOT NULL THEN
         SELECT c.waited, c.more INTO step FROM mill.cancel_open_tasks(run.id, run.kill, max_count) AS c;
         run.open := run.open - step.waited;

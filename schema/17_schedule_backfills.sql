@@ -101,6 +101,7 @@ BEGIN
     ELSIF coalesce((options->>'max_running')::integer, 1) NOT BETWEEN 1 AND 1000 THEN
         RAISE EXCEPTION 'max_running must be from 1 to 1000' USING ERRCODE = '22023';
     END IF;
+    PERFORM mill.check_size('params of the backfill are', options->'params');
     INSERT INTO mill.backfills (schedule_id, timing, from_at, to_at, next_at, max_running, again, params)
         VALUES (s.id, s.timing, from_at, to_at, from_at, coalesce((options->>'max_running')::integer, 1),
             coalesce((options->>'again')::boolean, false), coalesce(options->'params', '{}'))

@@ -513,38 +513,3 @@ $$;
 COMMENT ON FUNCTION mill.log_reclaimed IS
     'Logs that the worker of a task died, if a schedule fired the run of the task, for mill.fail';
 GRANT EXECUTE ON FUNCTION mill.log_reclaimed TO mill_worker;
-
-CREATE OR REPLACE FUNCTION mill.prune_schedule_log() RETURNS integer
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    deleted integer;
-    unused text[];
-BEGIN
-    -- Ids are almost in chronological order, so only the lowest ids are examined.
-    DELETE FROM mill.schedule_log l USING (SELECT o.id FROM mill.schedule_log o ORDER BY o.id LIMIT 10000) AS oldest,
-            mill.settings s
-        WHERE l.id = oldest.id AND l.logged_at < now() - s.schedule_log_retention;
-    GET DIAGNOSTICS deleted = ROW_COUNT;
-    -- A run refers to its schedule, so the schedule stays as long as the last of its runs.
-    DELETE FROM mill.schedules s WHERE s.id IN (SELECT x.id FROM mill.schedules x CROSS JOIN mill.settings t
-        WHERE x.removed_at < now() - t.schedule_log_retention
-            AND NOT EXISTS (SELECT FROM mill.runs r WHERE r.schedule_id = x.id)
-        FOR UPDATE OF x SKIP LOCKED);
-    DELETE FROM mill.backfills b USING mill.settings t
-        WHERE NOT EXISTS (SELECT FROM mill.runs r WHERE r.backfill_id = b.id)
-            AND (b.finished_at < now() - t.schedule_log_retention
-                OR NOT EXISTS (SELECT FROM mill.schedules s WHERE s.id = b.schedule_id));
-    SELECT array_agg(j.name) INTO unused FROM (SELECT x.name FROM mill.jobs x CROSS JOIN mill.settings t
-        WHERE x.of_schedule AND x.disabled_at < now() - t.schedule_log_retention
-            AND NOT EXISTS (SELECT FROM mill.schedules s WHERE x.name = ANY (s.jobs))
-        FOR UPDATE OF x SKIP LOCKED) AS j;
-    DELETE FROM mill.job_edges e WHERE e.job = ANY (unused);
-    DELETE FROM mill.job_tasks t WHERE t.job = ANY (unused);
-    DELETE FROM mill.jobs j WHERE j.name = ANY (unused);
-    RETURN deleted;
-END
-$$;
-COMMENT ON FUNCTION mill.prune_schedule_log IS
-    'Deletes rows older than settings.schedule_log_retention, up to 10000, and schedules that were removed before this '
-    'time and have no run left, with their jobs and backfills. Returns the number of deleted rows of the log';
-GRANT EXECUTE ON FUNCTION mill.prune_schedule_log TO mill_worker;

@@ -55,18 +55,3 @@ $$;
 COMMENT ON FUNCTION mill.finish_request IS
     'Stores the answer to a request that mill.begin_request has registered in the same transaction';
 GRANT EXECUTE ON FUNCTION mill.finish_request TO mill_producer, mill_operator;
-
-CREATE OR REPLACE FUNCTION mill.prune_idempotency_keys() RETURNS integer
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    deleted integer;
-BEGIN
-    DELETE FROM mill.idempotency_keys k WHERE k.ctid = ANY (ARRAY(SELECT o.ctid FROM mill.idempotency_keys o
-        WHERE o.created_at < now() - interval '1 day' ORDER BY o.created_at LIMIT 10000 FOR UPDATE SKIP LOCKED));
-    GET DIAGNOSTICS deleted = ROW_COUNT;
-    RETURN deleted;
-END
-$$;
-COMMENT ON FUNCTION mill.prune_idempotency_keys IS
-    'Deletes up to 10000 idempotency keys that are older than a day. Returns their number';
-GRANT EXECUTE ON FUNCTION mill.prune_idempotency_keys TO mill_worker;

@@ -252,7 +252,7 @@ CREATE OR REPLACE FUNCTION mill.durations_of(queue text, name text) RETURNS TABL
     failures bigint, p50 interval, p95 interval, mean interval, last interval,
     last_at timestamptz, trend double precision)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT count(*), count(*) FILTER (WHERE a.outcome NOT IN ('succeeded', 'cancelled')),
+    SELECT count(*), count(*) FILTER (WHERE a.outcome::text NOT IN ('succeeded', 'cancelled', 'interrupted')),
         percentile_cont(0.5) WITHIN GROUP (ORDER BY a.run), percentile_cont(0.95) WITHIN GROUP (ORDER BY a.run),
         avg(a.run), min(a.run) FILTER (WHERE a.n = 1), max(a.finished_at),
         CASE WHEN count(a.run) >= 40 THEN
@@ -364,11 +364,17 @@ COMMENT ON VIEW mill.slow_runs IS
 
 CREATE OR REPLACE FUNCTION mill.message_pattern(message text) RETURNS text
 LANGUAGE sql IMMUTABLE COST 1000 SET search_path = pg_catalog, pg_temp AS $$
-    SELECT left(regexp_replace(regexp_replace(regexp_replace(regexp_replace(left(message, 1000),
+    -- The characters are listed, because what a class such as [:alnum:] has depends on the collation. A single quote
+    -- behind a letter of an alphabet is an apostrophe; in Chinese and Japanese, a quote can follow a word directly.
+    SELECT left(regexp_replace(regexp_replace(regexp_replace(regexp_replace(regexp_replace(left(message, 1000),
         $re$\m[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\M$re$, '#', 'g'),
         '"[^"]*"', '"…"', 'g'),
-        $re$(^|[^[:alnum:]])'[^']*'$re$, $re$\1'…'$re$, 'g'),
-        '0x[0-9a-fA-F]+|[0-9]+([.,:-][0-9]+)*', '#', 'g'), 300)
+        format('([%1$s])[^%1$s]*([%1$s])', $re$\u00ab\u00bb\u201c-\u201f\u2039\u203a\u275d-\u2760\u276e\u276f\u2e42$re$
+            || $re$\u300c-\u300f\u301d-\u301f\ufe41-\ufe44\uff02\uff62\uff63$re$), $re$\1…\2$re$, 'g'),
+        $re$(^|[^A-Za-z0-9\u00c0-\u058f])(['\u2018-\u201b])[^'\u2018-\u201b]*(['\u2018-\u201b])$re$,
+            $re$\1\2…\3$re$, 'g'),
+        format($re$0x[0-9a-fA-F]+|[%1$s]+([.,:\u00a0\u2009\u202f-][%1$s]+)*$re$,
+            $re$0-9\u0660-\u0669\u06f0-\u06f9\u0966-\u096f\uff10-\uff19$re$), '#', 'g'), 300)
 $$;
 COMMENT ON FUNCTION mill.message_pattern IS
     'Returns an error message without its variable parts: quoted names and values, numbers, dates and UUIDs';
@@ -388,6 +394,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         FROM (SELECT a.outcome, a.sqlstate, a.message, a.task_id, a.finished_at, a.queue, a.name
             FROM mill.visible_attempts a
             WHERE a.finished_at > now() - since AND a.outcome <> 'succeeded' AND a.outcome <> 'cancelled'
+                AND a.outcome::text <> 'interrupted'
             ORDER BY a.finished_at DESC LIMIT 10000) AS a) AS f
     GROUP BY f.outcome, f.sqlstate, mill.message_pattern(f.message)
     ORDER BY count(*) DESC, max(f.finished_at) DESC

@@ -25,9 +25,23 @@ DECLARE
     reported text;
 BEGIN
     SELECT l.* INTO terms FROM mill.limit_status l WHERE l.id = task.blocking_limit_id;
+    IF NOT FOUND THEN
+        SELECT NULL::bigint AS id, CASE WHEN g.name IS NULL THEN 'key' ELSE 'group' END::mill.limit_kind AS kind,
+                coalesce(g.name, task.concurrency_key) AS name,
+                CASE WHEN g.name IS NULL THEN 0 ELSE coalesce(task.run_id, 0) END AS run_id,
+                coalesce(g.max_running = 0, false) AS paused, g.opens, g.closes, g.zone, 0 AS running,
+                NULL::integer AS max_running, NULL::integer AS rate_starts
+            INTO terms FROM (SELECT) AS one LEFT JOIN mill.groups g ON g.name = task.group_name
+                AND (task.concurrency_key IS NULL OR task.limits[1] <> task.blocking_limit_id);
+    END IF;
     SELECT count(*) INTO ahead FROM (SELECT FROM mill.tasks t
         WHERE t.state = 'blocked' AND t.blocking_limit_id = task.blocking_limit_id AND t.priority = task.priority
             AND t.id < task.id LIMIT 100000) AS before;
+    IF terms.kind = 'crash' THEN
+        RETURN format('it ran when the server crashed at %s, and such tasks run one at a time, until an attempt of '
+            'each has ended; tasks ahead with the same priority: %s', (SELECT date_trunc('second', s.crashed_at)
+                FROM mill.server s), CASE ahead WHEN 100000 THEN 'at least ' ELSE '' END || ahead);
+    END IF;
     subject := format('%s "%s"%s', CASE terms.kind WHEN 'key' THEN 'concurrency key' ELSE terms.kind::text END,
         terms.name, CASE WHEN terms.run_id <> 0 THEN format(' in run %s', terms.run_id) ELSE '' END);
     SELECT a.* INTO period FROM mill.active_period(terms.opens, terms.closes, terms.zone, now()) AS a;
@@ -60,7 +74,8 @@ BEGIN
     END IF;
     SELECT w.error INTO reported FROM mill.workers w
         WHERE starts_with(w.error, 'grant_permits: ') AND now() - w.heartbeat_at < w.orphan_timeout LIMIT 1;
-    RETURN format('it is about to get a permit of %s', subject)
+    RETURN format(CASE WHEN terms.id IS NULL THEN 'it waits until a worker has created the limit of %s, which another '
+            'transaction may be creating or removing' ELSE 'it is about to get a permit of %s' END, subject)
         || coalesce(', but a worker reports the error ' || reported, '');
 END
 $$;
@@ -85,6 +100,7 @@ DECLARE
     place text;
     ahead bigint;
     kept bigint;
+    unconnected text;
     pause text := mill.describe_fleet_pause();
 BEGIN
     SELECT t.* INTO task FROM mill.tasks t WHERE t.id = why_task.id;
@@ -122,7 +138,8 @@ BEGIN
         SELECT w.error INTO reported FROM mill.workers w
             WHERE w.id = task.claimed_by AND w.error LIKE format('%% of task %s: %%', task.id);
         IF FOUND THEN
-            RETURN format('its statement has ended, but worker %s fails again and again: %s', place, reported);
+            RETURN format('its statement has %s, but worker %s fails again and again: %s',
+                CASE WHEN starts_with(reported, 'loading') THEN 'not started' ELSE 'ended' END, place, reported);
         ELSIF cardinality(backend.blocked_by) > 0 THEN
             RETURN format('it is running on %s since %s, blocked by backend %s', place,
                 date_trunc('second', task.claimed_at), (SELECT string_agg(format('%s (%s)', b->>'pid',
@@ -130,7 +147,9 @@ BEGIN
                         'user ' || (b->>'user'), b->>'state'))), ', ')
                     FROM jsonb_array_elements(backend.blockers) AS b));
         END IF;
-        RETURN format('it is running on %s since %s%s', place, date_trunc('second', task.claimed_at),
+        RETURN format('it is running on %s since %s%s%s', place, date_trunc('second', task.claimed_at),
+            CASE WHEN EXISTS (SELECT FROM mill.crash_suspects s WHERE s.id = task.id)
+                THEN ', alone among the tasks that ran when the server crashed' END,
             CASE WHEN backend.wait_event_type <> 'Client'
                 THEN format(', waiting for %s: %s', backend.wait_event_type, backend.wait_event) END);
     END IF;
@@ -159,11 +178,12 @@ BEGIN
     END IF;
 
     SELECT count(*) AS workers, coalesce(sum((w.profiles->>task.run_as::text)::integer), 0) AS readers,
-        bool_and(w.draining) AS draining,
+        bool_and(w.draining) AS draining, sum(u.failed) AS failed, min(u.login) AS login, min(u.error) AS error,
         (SELECT count(DISTINCT t.session_pid) FROM mill.tasks t
             WHERE t.state = 'running' AND t.run_as = task.run_as AND t.claimed_by = ANY (array_agg(w.id))) AS busy
         INTO serving
-        FROM mill.workers w
+        FROM mill.workers w LEFT JOIN LATERAL jsonb_to_recordset(w.unconnected)
+            AS u(profile text, failed integer, login text, error text) ON u.profile = task.run_as
         WHERE (w.queues IS NULL OR task.queue = ANY (w.queues)) AND w.profiles ? task.run_as
             AND now() - w.heartbeat_at < w.orphan_timeout;
     IF serving.workers = 0 THEN
@@ -173,6 +193,11 @@ BEGIN
         RETURN format('every worker that serves queue "%s" is draining', task.queue);
     ELSIF task.state = 'scheduled' THEN
         RETURN 'it is due and about to become pending';
+    END IF;
+    IF serving.failed > 0 THEN
+        unconnected := format('%s of %s readers of login %s%s cannot connect: %s', serving.failed, serving.readers,
+            serving.login, CASE WHEN task.run_as <> '' THEN format(' (profile %s)', task.run_as) END, serving.error);
+        serving.readers := serving.readers - serving.failed;
     END IF;
     SELECT count(*) INTO ahead FROM (SELECT FROM mill.tasks t
         WHERE t.state = 'pending' AND t.queue = task.queue AND t.priority = task.priority
@@ -195,12 +220,21 @@ BEGIN
     IF task.receipt IS NOT NULL AND reported IS NOT NULL THEN
         RETURN format('no worker reaches its target: %s', substr(reported, 10));
     END IF;
-    IF serving.busy < serving.readers THEN
+    SELECT min(w.error) INTO reported FROM mill.workers w
+        WHERE (w.queues IS NULL OR task.queue = ANY (w.queues)) AND w.profiles ? task.run_as
+            AND now() - w.heartbeat_at < w.orphan_timeout
+        HAVING bool_and(starts_with(w.error, 'claims: '));
+    IF reported IS NOT NULL THEN
+        RETURN format('no worker that serves queue "%s" can claim tasks: %s', task.queue, substr(reported, 9));
+    ELSIF serving.readers <= 0 AND unconnected IS NOT NULL THEN
+        RETURN unconnected;
+    ELSIF serving.busy < serving.readers THEN
         RETURN format('it is about to be claimed; idle readers that serve queue "%3$s": %1$s of %2$s',
-            serving.readers - serving.busy, serving.readers, task.queue);
+            serving.readers - serving.busy, serving.readers, task.queue) || coalesce('; ' || unconnected, '');
     END IF;
     RETURN format('all readers (%s) that serve queue "%s" are busy; tasks ahead with the same priority: %s%s',
-        serving.readers, task.queue, CASE ahead WHEN 100000 THEN 'at least ' ELSE '' END, ahead);
+        serving.readers, task.queue, CASE ahead WHEN 100000 THEN 'at least ' ELSE '' END, ahead)
+        || coalesce('; ' || unconnected, '');
 END
 $$;
 COMMENT ON FUNCTION mill.why_task IS 'Returns the answer of mill.why(bigint), without the lateness of a run';
@@ -232,11 +266,6 @@ BEGIN
     ELSIF found_task.state = 'ready' AND found_task.approval THEN
         RETURN format('it waits for approval since %s%s', date_trunc('second', found_task.approval_since),
             ': ' || found_task.approval_note);
-    ELSIF found_task.state = 'ready' AND found_task.concurrency_key IS NOT NULL AND NOT EXISTS (
-        SELECT FROM mill.limits l WHERE l.kind = 'key' AND l.name = found_task.concurrency_key AND l.run_id = 0)
-    THEN
-        RETURN format('it is ready and enters its queue when concurrency key "%s" has a limit, which another '
-            'transaction may be creating or removing', found_task.concurrency_key);
     ELSIF found_task.state = 'ready' THEN
         RETURN 'it is ready and about to be put into the queue';
     ELSIF found_task.state = 'cancelled' AND NOT found_task.approved THEN

@@ -2,14 +2,14 @@
 -- transaction ends here.
 --
 -- PUBLIC may use the schema and execute mill.complete and mill.complete_task, which require the token of a
--- claim. PostgreSQL lets everybody execute a new function, so this REVOKE follows all functions, and the
--- grants of these two follow the REVOKE.
+-- claim and its session. PostgreSQL lets everybody execute a new function, so this REVOKE follows all
+-- functions, and the grants of these two follow the REVOKE.
 --
 -- mill_viewer reads the tables and views, with three exceptions. Nobody reads tokens and the keys of
 -- profiles. Statements and their output are readable for mill_operator only, and for mill_viewer through
 -- the visible_* views. The partitions of mill.attempts are readable through mill.attempts only.
 
--- PUBLIC may complete a claim whose token the caller knows, and nothing else.
+-- PUBLIC may complete a claim of its own session whose token the caller knows, and nothing else.
 GRANT USAGE ON SCHEMA mill TO PUBLIC;
 REVOKE ALL ON ALL TABLES IN SCHEMA mill FROM PUBLIC;
 REVOKE ALL ON ALL ROUTINES IN SCHEMA mill FROM PUBLIC;

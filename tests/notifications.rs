@@ -5,5 +5,6 @@ pub(crate) mod email;
 pub(crate) mod email_tls;
 pub(crate) mod events;
 pub(crate) mod in_database;
+pub(crate) mod listener;
 pub(crate) mod receivers;
 pub(crate) mod tls;

@@ -2,10 +2,11 @@
 
 use std::{fmt, io};
 
-use conninfo::ConnectError;
+use clap::error::ContextValue;
+use conninfo::{ConnectError, conceal, may_contain_password, shown};
 use queue::QueueError;
+use queue::session::Refusal;
 use terminal::report_error;
-use tokio_postgres::error::SqlState;
 
 use crate::exit;
 
@@ -16,7 +17,7 @@ pub struct Failure {
     message: String,
     detail: Option<String>,
     hint: Option<String>,
-    lacks_privilege: bool,
+    refusal: Option<Refusal>,
     /// An error of the command line, which prints itself with the colours of `--help`.
     command_line: Option<Box<clap::Error>>,
     /// Further errors, which are reported after this one.
@@ -28,10 +29,10 @@ impl Failure {
     pub fn new(code: u8, message: impl Into<String>) -> Self {
         Self {
             code,
-            message: message.into(),
+            message: conceal(&message.into()).into_owned(),
             detail: None,
             hint: None,
-            lacks_privilege: false,
+            refusal: None,
             command_line: None,
             further: Vec::new(),
         }
@@ -104,14 +105,31 @@ impl Failure {
     /// Prefixes the message with a location, for example `file:line:column`.
     #[must_use]
     pub fn at(self, place: &str) -> Self {
-        Self { message: format!("{place}: {}", self.message), ..self }
+        let message = format!("{place}: {}", self.message);
+        Self { message: conceal(&message).into_owned(), ..self }
+    }
+
+    /// Returns whether a setting of the session can have caused the failure.
+    #[must_use]
+    pub fn refusal(&self) -> Option<Refusal> {
+        self.refusal
+    }
+
+    fn lacks_privilege(&self) -> bool {
+        self.refusal == Some(Refusal::Unprivileged)
+    }
+
+    /// Adds what has caused the error to the message, in place of the hint.
+    #[must_use]
+    pub fn because(self, cause: &str) -> Self {
+        Self { message: format!("{}: {cause}", self.message), hint: None, refusal: None, ..self }
     }
 
     /// If a privilege is missing, adds a hint with the GRANT of the role that has the privilege.
     #[must_use]
     pub fn with_missing_role(self, role: Option<&str>, user: &str) -> Self {
         match role {
-            Some(role) if self.lacks_privilege && self.hint.is_none() => {
+            Some(role) if self.lacks_privilege() && self.hint.is_none() => {
                 self.hint(format!("GRANT {role} TO {};", quoted_name(user)))
             }
             _ => self,
@@ -121,7 +139,7 @@ impl Failure {
     /// If a privilege is missing, adds this hint.
     #[must_use]
     pub fn hint_if_unprivileged(self, hint: &str) -> Self {
-        if self.lacks_privilege { self.hint(hint) } else { self }
+        if self.lacks_privilege() { self.hint(hint) } else { self }
     }
 
     /// Returns message and hint on one line.
@@ -173,10 +191,10 @@ impl From<ConnectError> for Failure {
 
 impl From<QueueError> for Failure {
     fn from(error: QueueError) -> Self {
-        let lacks_privilege = error.sqlstate() == Some(&SqlState::INSUFFICIENT_PRIVILEGE);
         let detail = error.detail().map(str::to_owned);
         let hint = error.hint();
-        Self { detail, hint, lacks_privilege, ..Self::new(exit::of(&error), error.to_string()) }
+        let refusal = Refusal::of(&error);
+        Self { detail, hint, refusal, ..Self::new(exit::of(&error), error.to_string()) }
     }
 }
 
@@ -186,11 +204,30 @@ impl From<io::Error> for Failure {
     }
 }
 
+/// Returns the text of the error, if it repeats an argument that may contain a password: without this
+/// argument.
+fn concealed(error: &clap::Error) -> Option<String> {
+    let values = error.context().filter_map(|(_, value)| match value {
+        ContextValue::String(value) if may_contain_password(value) => Some(value),
+        _ => None,
+    });
+    let mut text = error.render().to_string();
+    let mut found = false;
+    for value in values {
+        text = text.replace(value, shown(value));
+        found = true;
+    }
+    found.then(|| text.trim_start_matches("error: ").trim_end().to_owned())
+}
+
 /// Includes the texts of `--help` and `--version`, which are printed to standard output and count
 /// as success.
 impl From<clap::Error> for Failure {
     fn from(error: clap::Error) -> Self {
         let code = u8::try_from(error.exit_code()).unwrap_or(exit::USAGE);
+        if let Some(text) = concealed(&error) {
+            return Self::new(code, text);
+        }
         Self { command_line: Some(Box::new(error)), ..Self::new(code, "invalid command line") }
     }
 }
@@ -215,7 +252,7 @@ impl From<anyhow::Error> for Failure {
             .or_else(|error| error.downcast::<ConnectError>().map(Self::from))
             .or_else(|error| error.downcast::<QueueError>().map(Self::from));
         match known {
-            Ok(failure) => Self { message, ..failure },
+            Ok(failure) => Self { message: conceal(&message).into_owned(), ..failure },
             Err(_) => Self::new(exit::FAILURE, message),
         }
     }
@@ -227,7 +264,10 @@ mod tests {
 
     #[test]
     fn a_missing_privilege_names_the_role_to_grant() {
-        let failure = Failure { lacks_privilege: true, ..Failure::new(exit::REFUSED, "denied") };
+        let failure = Failure {
+            refusal: Some(Refusal::Unprivileged),
+            ..Failure::new(exit::REFUSED, "denied")
+        };
         let failure_with_role = failure.with_missing_role(Some("mill_viewer"), "Ann");
         assert_eq!(failure_with_role.hint.as_deref(), Some("GRANT mill_viewer TO \"Ann\";"));
         let other = Failure::usage("wrong").with_missing_role(Some("mill_viewer"), "ann");

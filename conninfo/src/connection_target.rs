@@ -1,10 +1,14 @@
 //! A resolved connection target. Safe to print and to log.
 
 use crate::endpoint::{Endpoint, ServerAddress};
+use crate::error::ConnectError;
 use crate::open::target_session_attrs::TargetSessionAttrs;
 use crate::open::tls::TlsRules;
+use crate::parse::environment::Environment;
+use crate::parse::source::ConnectionSource;
 use crate::secret::Secret;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio_postgres::config::ChannelBinding;
 
@@ -22,20 +26,39 @@ pub(crate) struct Timeouts {
     pub(crate) keepalives_count: u32,
 }
 
+/// Where the settings of a target come from.
+#[derive(Debug)]
+pub(crate) struct Source {
+    pub(crate) given: Option<ConnectionSource>,
+    pub(crate) environment: Environment,
+}
+
+/// What this program sets in place of the user's settings, or after them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Overrides {
+    pub(crate) options: Option<Secret>,
+    pub(crate) application_name: Option<String>,
+    /// Whether the session must not resolve names to objects of other roles.
+    pub(crate) safe_search_path: bool,
+    /// Whether the start-up packet may ask for that search_path; a pooler may refuse such a packet.
+    pub(crate) sends_search_path: bool,
+}
+
 /// A resolved connection target.
+///
+/// The values are those of the time at which the target was resolved. [`open`](crate::open()) reads all
+/// files again, so that each new session has the current user and password.
 ///
 /// `Display` shows `host=… port=… dbname=… user=…`. Neither `Display` nor `Debug` shows a password
 /// or the text of `options`.
 #[derive(Debug, Clone)]
 pub struct ConnectionTarget {
+    pub(crate) source: Arc<Source>,
+    pub(crate) overrides: Overrides,
     pub(crate) endpoints: Vec<Endpoint>,
     pub(crate) user: String,
     pub(crate) dbname: String,
     pub(crate) options: Option<Secret>,
-    /// Whether the session must not resolve names to objects of other roles.
-    pub(crate) safe_search_path: bool,
-    /// Whether the start-up packet may ask for that search_path; a pooler may refuse such a packet.
-    pub(crate) sends_search_path: bool,
     pub(crate) application_name: Option<String>,
     pub(crate) tls: TlsRules,
     pub(crate) channel_binding: ChannelBinding,
@@ -47,6 +70,21 @@ pub struct ConnectionTarget {
 }
 
 impl ConnectionTarget {
+    /// Returns the target with the current content of its files: connection string, service file, password
+    /// file. The process environment is the same as before.
+    ///
+    /// # Errors
+    /// As [`ConnectionTarget::from_source`].
+    pub(crate) fn current(&self) -> Result<Self, ConnectError> {
+        let now = Self::resolve_source(Arc::clone(&self.source))?;
+        Ok(Self { overrides: self.overrides.clone(), ..now })
+    }
+
+    /// Returns the login role of the next session: that of the current content of the files, if it can be read.
+    pub fn current_user(&self) -> String {
+        self.current().map_or_else(|_| self.user.clone(), |current| current.user)
+    }
+
     /// Returns the login role.
     pub fn user(&self) -> &str {
         &self.user
@@ -69,7 +107,7 @@ impl ConnectionTarget {
     /// Returns the `application_name` that the user set, or the last one given to
     /// [`ConnectionTarget::with_application_name`].
     pub fn application_name(&self) -> Option<&str> {
-        self.application_name.as_deref()
+        self.overrides.application_name.as_deref().or(self.application_name.as_deref())
     }
 
     /// Returns whether the connection string itself contained a password. On a command line, every
@@ -86,7 +124,8 @@ impl ConnectionTarget {
     /// Returns the same target under another `application_name`, regardless of the user's setting.
     #[must_use]
     pub fn with_application_name(&self, name: &str) -> Self {
-        Self { application_name: Some(name.to_owned()), ..self.clone() }
+        let application_name = Some(name.to_owned());
+        self.with_overrides(Overrides { application_name, ..self.overrides.clone() })
     }
 
     /// Returns the same target for sessions that run this project's own statements: their search_path is `pg_catalog,
@@ -97,7 +136,12 @@ impl ConnectionTarget {
     /// objects in its search_path.
     #[must_use]
     pub fn with_safe_search_path(&self) -> Self {
-        Self { safe_search_path: true, sends_search_path: true, ..self.clone() }
+        let overrides = self.overrides.clone();
+        self.with_overrides(Overrides {
+            safe_search_path: true,
+            sends_search_path: true,
+            ..overrides
+        })
     }
 
     /// Returns the same target with a server setting that applies from the start of the session.
@@ -107,10 +151,18 @@ impl ConnectionTarget {
     /// refuses the connection.
     #[must_use]
     pub fn with_option(&self, name: &str, value: &str) -> Self {
-        let earlier = self.options.as_ref().map_or("", Secret::reveal);
-        let space = if earlier.is_empty() { "" } else { " " };
-        let options = format!("{earlier}{space}-c {}={}", escape(name), escape(value));
-        Self { options: Some(Secret::new(options)), ..self.clone() }
+        let option = Secret::new(format!("-c {}={}", escape(name), escape(value)));
+        let options = Secret::joined(self.overrides.options.as_ref(), Some(&option));
+        self.with_overrides(Overrides { options, ..self.overrides.clone() })
+    }
+
+    /// Returns the text of `options` in the start-up packet.
+    pub(crate) fn all_options(&self) -> Option<Secret> {
+        Secret::joined(self.options.as_ref(), self.overrides.options.as_ref())
+    }
+
+    fn with_overrides(&self, overrides: Overrides) -> Self {
+        Self { overrides, ..self.clone() }
     }
 }
 

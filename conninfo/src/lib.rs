@@ -45,3 +45,4 @@ pub use open::{cancel, open};
 pub use origin::Origin;
 pub use parse::environment::Environment;
 pub use parse::source::{ConnectionSource, Layer, SourceNames};
+pub use secret::{conceal, may_contain_password, shown};

@@ -41,9 +41,15 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// concurrently. So a machine that is frozen or cut off delays a failover by a second instead of
 /// `connect_timeout`.
 ///
+/// Reads the files with the connection string, the service and the password again, because a password
+/// may have changed since `target` was resolved.
+///
 /// # Errors
-/// Returns a usage error for certificate files, or else the error of the server or the network.
+/// Returns a usage error for these files and for those of certificates, or else the error of the server or
+/// the network. A program that has connected before tries again also after a usage error: somebody may be
+/// replacing the file.
 pub async fn open(target: &ConnectionTarget) -> Result<(Client, Connection), ConnectError> {
+    let target = &target.current()?;
     let mut failures = Vec::new();
     for session_attrs in target.session_attrs.passes() {
         let mut endpoints: Vec<&Endpoint> = target.endpoints.iter().collect();
@@ -122,7 +128,7 @@ fn combined(mut failures: Vec<ConnectError>) -> ConnectError {
 }
 
 /// Asks the server to cancel the current query of the connection of `token`, under the TLS rules
-/// with which that connection was opened.
+/// with which a connection would be opened now, or if they cannot be read, under the last ones known.
 ///
 /// `Ok` means that the request was sent. The server does not report whether the request arrived in
 /// time. If it did, the query ends with SQLSTATE 57014.
@@ -130,6 +136,8 @@ fn combined(mut failures: Vec<ConnectError>) -> ConnectError {
 /// # Errors
 /// The server is unreachable, or the certificate files are unreadable.
 pub async fn cancel(token: &CancelToken, target: &ConnectionTarget) -> Result<(), ConnectError> {
+    let current = target.current();
+    let target = current.as_ref().unwrap_or(target);
     let without_tls = target.tls.mode == SslMode::Disable
         || target.endpoints.iter().all(|endpoint| endpoint.socket_directory().is_some());
     let connector = if without_tls { idle_connector()? } else { target.tls.connector()? };
@@ -216,10 +224,11 @@ async fn open_dial(
     let (client, mut connection) = match open_with_tls(target, dial).await {
         // PostgreSQL accepts settings in the start-up packet, a pooler may refuse them.
         Err(error)
-            if target.sends_search_path
+            if target.overrides.sends_search_path
                 && error.sqlstate() == Some(&SqlState::PROTOCOL_VIOLATION) =>
         {
-            let silent = ConnectionTarget { sends_search_path: false, ..target.clone() };
+            let mut silent = target.clone();
+            silent.overrides.sends_search_path = false;
             open_with_tls(&silent, dial).await?
         }
         opened => opened?,

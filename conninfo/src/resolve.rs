@@ -1,7 +1,7 @@
 //! Turns settings into a target. Applies defaults, parses values, and refuses the contradictions
 //! that libpq refuses.
 
-use crate::connection_target::{ConnectionTarget, Timeouts};
+use crate::connection_target::{ConnectionTarget, Overrides, Source, Timeouts};
 use crate::endpoint::{Endpoint, endpoints};
 use crate::error::ConnectError;
 use crate::open::target_session_attrs::TargetSessionAttrs;
@@ -9,8 +9,10 @@ use crate::open::tls::TlsRules;
 use crate::parse::environment::Environment;
 use crate::parse::passfile::{Passfile, PasswordLookup};
 use crate::parse::settings::Settings;
+use crate::parse::source::ConnectionSource;
 use crate::secret::Secret;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio_postgres::config::ChannelBinding;
 
@@ -24,7 +26,25 @@ impl ConnectionTarget {
     /// # Errors
     /// All errors have [`ConnectError::is_usage`].
     pub fn resolve(conninfo: Option<&str>, env: &Environment) -> Result<Self, ConnectError> {
-        let mut settings = Settings::collect(conninfo, env)?;
+        Self::from_source(conninfo.map(|text| ConnectionSource::Text(text.to_owned())), env)
+    }
+
+    /// As [`ConnectionTarget::resolve`], for a string that a file may contain. Each session that is opened
+    /// reads the file again.
+    ///
+    /// # Errors
+    /// As [`ConnectionTarget::resolve`]; the file is unreadable or does not contain a connection string.
+    pub fn from_source(
+        given: Option<ConnectionSource>,
+        env: &Environment,
+    ) -> Result<Self, ConnectError> {
+        Self::resolve_source(Arc::new(Source { given, environment: env.clone() }))
+    }
+
+    pub(crate) fn resolve_source(source: Arc<Source>) -> Result<Self, ConnectError> {
+        let env = &source.environment;
+        let text = source.given.as_ref().map(ConnectionSource::read).transpose()?;
+        let mut settings = Settings::collect(text.as_deref(), env)?;
         let user = user(&settings, env)?;
         let dbname = settings.filled("dbname").unwrap_or(&user).to_owned();
         let mut endpoints = endpoints(&settings, &env.default_host())?;
@@ -45,8 +65,6 @@ impl ConnectionTarget {
             endpoints,
             dbname,
             options: settings.filled("options").map(Secret::new),
-            safe_search_path: false,
-            sends_search_path: false,
             application_name: settings
                 .filled("application_name")
                 .or_else(|| settings.filled("fallback_application_name"))
@@ -60,6 +78,8 @@ impl ConnectionTarget {
             password_given_inline,
             warnings,
             user,
+            overrides: Overrides::default(),
+            source,
         })
     }
 }
@@ -169,9 +189,9 @@ mod tests {
     fn options_are_escaped_and_come_last() {
         let target = resolve("options='-c geqo=off'", &[]).unwrap();
         let target = target.with_option("search_path", "a b,\\c");
-        assert_eq!(target.options.unwrap().reveal(), r"-c geqo=off -c search_path=a\ b,\\c");
+        assert_eq!(target.all_options().unwrap().reveal(), r"-c geqo=off -c search_path=a\ b,\\c");
         let target = resolve("", &[]).unwrap().with_option("a", "b");
-        assert_eq!(target.options.unwrap().reveal(), "-c a=b");
+        assert_eq!(target.all_options().unwrap().reveal(), "-c a=b");
     }
 
     #[test]

@@ -38,6 +38,7 @@ mod http;
 mod openapi;
 mod options;
 mod page;
+mod reload;
 mod screens;
 mod server;
 mod throughput;

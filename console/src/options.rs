@@ -1,6 +1,6 @@
 //! Options of a console server, and errors at its start.
 
-mod access_file;
+pub(crate) mod access_file;
 pub(crate) mod contexts;
 pub(crate) mod environment;
 pub(crate) mod flags;
@@ -18,7 +18,7 @@ use crate::options::environment::Environment;
 use crate::options::rights::Rights;
 
 /// A sign-in token.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Token {
     /// The token itself.
     pub secret: String,
@@ -35,7 +35,7 @@ impl fmt::Debug for Token {
 }
 
 /// Who may use the console, and what for. The default: everyone who reaches the console.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccessRules {
     /// Accepted tokens.
     pub tokens: Vec<Token>,
@@ -58,8 +58,17 @@ impl AccessRules {
     }
 }
 
-/// A proxy that signs users in, and names the user in a header of each request.
+/// A file that contains access rules.
 #[derive(Clone, Debug)]
+pub enum AccessSource {
+    /// A token file.
+    Tokens(PathBuf),
+    /// An access file.
+    Rules(PathBuf),
+}
+
+/// A proxy that signs users in, and names the user in a header of each request.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProxySignIn {
     /// Addresses from which the headers are believed.
     pub addresses: Vec<IpAddr>,
@@ -73,7 +82,7 @@ pub struct ProxySignIn {
 }
 
 /// Rights of some users.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserRule {
     /// Name of the user; `None` matches every name.
     pub name: Option<String>,
@@ -101,6 +110,8 @@ pub struct Options {
     pub read_only: bool,
     /// Who may use the console.
     pub access: AccessRules,
+    /// The file that contains these rules, which is read again while the console serves.
+    pub access_source: Option<AccessSource>,
     /// Prefix of every path, such as `/pgmill`; empty for none.
     pub base_path: String,
     /// Allowed host names in addition to `localhost` and IP addresses.

@@ -18,8 +18,10 @@ use crate::http::access_control::{AccessControl, TlsMode};
 use crate::http::app::{App, AppState, Frame};
 use crate::http::tls::TlsConfig;
 use crate::http::{access_check, assets, body_limit, error_response, login};
+use crate::options::access_file::read_source;
 use crate::options::contexts::ContextDatabase;
-use crate::options::{Options, StartError};
+use crate::options::{AccessSource, Options, StartError};
+use crate::reload::{self, Reload};
 use crate::screens::{databases, fleet, tasks};
 use crate::throughput::cache::ThroughputCache;
 use crate::{api, screens};
@@ -38,6 +40,8 @@ pub struct Console {
     apps: Vec<App>,
     /// Frame of the pages of all databases; `None` if the console serves a single database.
     front: Option<Arc<Frame>>,
+    access: Arc<AccessControl>,
+    access_source: Option<AccessSource>,
     shutdown: CancellationToken,
 }
 
@@ -82,8 +86,9 @@ impl BoundConsole {
         let Self { listener, tls, observer, options } = self;
         let listener = into_tokio(listener, &options)?;
         let base = options.base_path.trim_end_matches('/').to_owned();
+        let access = access_control(&options, &observer);
         let frame = Arc::new(Frame {
-            access: access_control(&options, &observer),
+            access: Arc::clone(&access),
             base: base.clone(),
             root: base,
             context: None,
@@ -93,7 +98,8 @@ impl BoundConsole {
         });
         let shutdown = CancellationToken::new();
         let app = app(frame, database, options.read_only, shutdown.clone());
-        Ok(Console { listener, tls, observer, apps: vec![app], front: None, shutdown })
+        let (apps, access_source) = (vec![app], options.access_source);
+        Ok(Console { listener, tls, observer, apps, front: None, access, access_source, shutdown })
     }
 
     /// Prepares a console with several databases. A database that is unreachable is not an error:
@@ -123,7 +129,7 @@ impl BoundConsole {
             apps.push(app(frame, database, options.read_only, shutdown.clone()));
         }
         let frame = Arc::new(Frame {
-            access,
+            access: Arc::clone(&access),
             base: root.clone(),
             root,
             context: None,
@@ -131,7 +137,8 @@ impl BoundConsole {
             trace_url: options.trace_url,
             nav_items: &[],
         });
-        Ok(Console { listener, tls, observer, apps, front: Some(frame), shutdown })
+        let (front, access_source) = (Some(frame), options.access_source);
+        Ok(Console { listener, tls, observer, apps, front, access, access_source, shutdown })
     }
 }
 
@@ -193,6 +200,9 @@ impl Console {
             server = server.with_tls(tls.subscribe());
             background.push(tasks.spawn(tls.reload()));
         }
+        if let Some(source) = self.access_source {
+            background.push(tasks.spawn(reload_access(self.access, source)));
+        }
         server.serve(router(self.apps, self.front), end).await;
         background.iter().for_each(tokio::task::JoinHandle::abort);
         tasks.close();
@@ -224,6 +234,21 @@ fn check(options: &Options) -> Result<(), StartError> {
         return refused("TLS is required to protect the token", hint);
     }
     Ok(())
+}
+
+/// Reads the access rules again at an interval. What changed applies to the next request of each user.
+async fn reload_access(access: Arc<AccessControl>, source: AccessSource) {
+    let mut reload = Reload::of("access file");
+    loop {
+        reload.due().await;
+        let source = source.clone();
+        let read = reload::read(move || read_source(&source)).await;
+        reload.done(read.map(|rules| {
+            if rules.is_some_and(|rules| access.set_rules(rules)) {
+                tracing::info!("the access file was read again");
+            }
+        }));
+    }
 }
 
 async fn run_throughput_cache(app: App) {

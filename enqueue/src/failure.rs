@@ -23,6 +23,9 @@ pub(crate) enum Failure {
     /// submitted.
     #[error(transparent)]
     Database(#[from] QueueError),
+    /// The database refused the task because of a setting of the session.
+    #[error("{error}: {cause}")]
+    InSession { error: Box<QueueError>, cause: String },
     /// The connection was lost before the submission was confirmed.
     #[error("connection lost, and it is not known whether the task was submitted: {0}")]
     InDoubt(QueueError),
@@ -59,6 +62,7 @@ impl Failure {
             Self::Refused { .. } => exit::REFUSED,
             Self::Connect(error) => exit::of_connection(error),
             Self::Database(error) => exit::of(error),
+            Self::InSession { error, .. } => exit::of(error),
             Self::InDoubt(_)
             | Self::RunInDoubt(_)
             | Self::LostTask { .. }
@@ -72,6 +76,7 @@ impl Failure {
     pub(crate) fn detail(&self) -> Option<&str> {
         match self {
             Self::Database(error) => error.detail(),
+            Self::InSession { error, .. } => error.detail(),
             _ => None,
         }
     }
@@ -93,7 +98,7 @@ impl Failure {
             Self::RunInDoubt(_) => Some("pgmill run list shows the last runs.".to_owned()),
             Self::LostTask { id, .. } => Some(format!("pgmill task show {id}")),
             Self::LostRun { id, .. } => Some(format!("pgmill run show {id}")),
-            Self::TaskGone(_) | Self::Output(_) => None,
+            Self::InSession { .. } | Self::TaskGone(_) | Self::Output(_) => None,
         }
     }
 }

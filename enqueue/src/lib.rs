@@ -67,16 +67,28 @@ struct TaskTemplate {
 }
 
 async fn run(args: &Args) -> Result<u8, Failure> {
-    if !args.input.job.is_empty() {
-        return run::start(args).await;
-    }
-    let mut sources = Source::locate(&args.input)?;
+    let sources = if args.input.job.is_empty() { Source::locate(&args.input)? } else { Vec::new() };
     let mut session = Session::open(
         terminal::connection_target(args.given.as_ref())?.with_application_name("enqueue"),
     )
     .await?;
+    let done = match args.input.job[..] {
+        [] => submit(args, &mut session, sources).await,
+        _ => run::start(args, &mut session).await,
+    };
+    match done {
+        Err(failure) => Err(session.explained(failure).await),
+        done => done,
+    }
+}
+
+async fn submit(
+    args: &Args,
+    session: &mut Session,
+    mut sources: Vec<Source>,
+) -> Result<u8, Failure> {
     if args.wait.is_some() {
-        wait::check_rights(&session).await?;
+        wait::check_rights(session).await?;
     }
     let values = args.input.params.iter().filter_map(|param| match param {
         Param::Positional(value) => Some(value.clone()),
@@ -85,16 +97,16 @@ async fn run(args: &Args) -> Result<u8, Failure> {
     let params = (!args.input.params.is_empty()).then(|| values.collect());
     let template = TaskTemplate {
         pattern: NewTask { statement: String::new(), params, name: args.task.name.clone() },
-        options: options(args, &session).await?,
+        options: options(args, session).await?,
         limit_bytes: enqueue::statement_limit(&session.client).await?,
     };
     match sources.pop() {
         Some(source) if sources.is_empty() && !args.input.lines => {
-            submit_one(args, &mut session, source, template).await
+            submit_one(args, session, source, template).await
         }
         last => {
             sources.extend(last);
-            submit_many(args, &mut session, sources, &template).await
+            submit_many(args, session, sources, &template).await
         }
     }
 }
@@ -163,7 +175,6 @@ async fn submit_many(
         print_stderr("no task was submitted: the input holds no SQL");
         return Ok(exit::OK);
     }
-    enqueue::notify_after_commit(&session.client).await;
     print_ids(&ids, args.json)?;
     Ok(exit::OK)
 }

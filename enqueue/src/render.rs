@@ -62,6 +62,7 @@ fn outcome_text(outcome: Outcome) -> &'static str {
         Outcome::TimedOut => "timed out",
         Outcome::Lost => "was lost: its worker died",
         Outcome::Unknown => "ended with an unknown outcome",
+        Outcome::Interrupted => "was interrupted by the server",
     }
 }
 

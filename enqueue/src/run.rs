@@ -6,7 +6,7 @@ use cli::exit;
 use indicatif::ProgressBar;
 use queue::run::{self, RunOptions, RunState};
 use queue::run_queries::{self, Run, RunTask};
-use queue::{QueueError, RunId, enqueue};
+use queue::{QueueError, RunId};
 use serde_json::{Map, Value, json};
 use terminal::{print_stderr, run_bar, run_outcome, update_run_bar, visible};
 
@@ -39,11 +39,7 @@ enum WaitResult {
 ///
 /// # Errors
 /// Returns an error for an unknown job or an invalid parameter, or if the connection is lost.
-pub(crate) async fn start(args: &Args) -> Result<u8, Failure> {
-    let mut session = Session::open(
-        terminal::connection_target(args.given.as_ref())?.with_application_name("enqueue"),
-    )
-    .await?;
+pub(crate) async fn start(args: &Args, session: &mut Session) -> Result<u8, Failure> {
     if args.wait.is_some() {
         // The privilege to start a run does not include the privilege to read it. The latter is
         // checked before the run starts.
@@ -68,7 +64,6 @@ pub(crate) async fn start(args: &Args) -> Result<u8, Failure> {
         error if error.commit_in_doubt() => Failure::RunInDoubt(error),
         error => Failure::Database(error),
     })?;
-    enqueue::notify_after_commit(&session.client).await;
     for edge in &started.dropped {
         print_stderr(format_args!(
             "left out a dependency on a task that is not in these jobs: {}",
@@ -88,7 +83,7 @@ pub(crate) async fn start(args: &Args) -> Result<u8, Failure> {
     }
     let bar = run_bar(started.run.0);
     let ended = tokio::select! {
-        ended = until_end(&mut session, started.run, &bar) => WaitResult::Finished(ended?),
+        ended = until_end(session, started.run, &bar) => WaitResult::Finished(ended?),
         () = deadline(timeout) => WaitResult::TimedOut,
         _ = tokio::signal::ctrl_c() => WaitResult::Interrupted,
     };

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use conninfo::{ConnectError, ConnectionTarget};
+use queue::session::Refusal;
 use queue::{QueueError, schema};
 use tokio::task::JoinSet;
 use tokio_postgres::Client;
@@ -28,8 +29,24 @@ impl Session {
     pub(crate) async fn open(target: ConnectionTarget) -> Result<Self, Failure> {
         let mut driver = JoinSet::new();
         let client = drive(&target, &mut driver).await?;
-        schema::check_version(&client).await?;
-        Ok(Self { target, client, driver })
+        let session = Self { target, client, driver };
+        match schema::check_version(&session.client).await {
+            Ok(_) => Ok(session),
+            Err(error) => Err(session.explained(error.into()).await),
+        }
+    }
+
+    /// Adds to an error of the server what causes it in this session.
+    pub(crate) async fn explained(&self, failure: Failure) -> Failure {
+        let Failure::Database(error) = failure else { return failure };
+        let cause = match Refusal::of(&error) {
+            Some(refusal) => refusal.cause(&self.client).await,
+            None => None,
+        };
+        match cause {
+            Some(cause) => Failure::InSession { error: Box::new(error), cause },
+            None => error.into(),
+        }
     }
 
     /// Reconnects after the connection was lost.
@@ -46,9 +63,7 @@ impl Session {
                     self.driver = driver;
                     return Ok(());
                 }
-                Err(error) if began.elapsed() > RECONNECT_FOR || error.is_usage() => {
-                    return Err(error);
-                }
+                Err(error) if began.elapsed() > RECONNECT_FOR => return Err(error),
                 Err(_) => tokio::time::sleep(RECONNECT_EVERY).await,
             }
         }

@@ -30,8 +30,9 @@ impl Source {
     pub(crate) fn locate(input: &Input) -> Result<Vec<Self>, Failure> {
         match &input.statement {
             Some(statement) if statement != "-" => {
+                let statement = scan::without_byte_order_mark(statement);
                 check(statement, &place_of(None))?;
-                return Ok(vec![Self::Argument(statement.clone())]);
+                return Ok(vec![Self::Argument(statement.to_owned())]);
             }
             Some(_) => return Ok(vec![Self::StandardInput]),
             None if input.file.is_empty() => return Ok(vec![Self::StandardInput]),
@@ -169,19 +170,17 @@ fn place_of(name: Option<&str>) -> String {
     name.map(|name| format!("{name}: ")).unwrap_or_default()
 }
 
-/// Decodes UTF-8. `start` is the offset of these bytes in the source.
+/// Decodes UTF-8, without a byte order mark at the start. `start` is the offset of these bytes in the source.
 fn utf8(bytes: Vec<u8>, name: &str, start: u64) -> Result<String, Failure> {
-    let mut text = String::from_utf8(bytes).map_err(|error| {
+    let text = String::from_utf8(bytes).map_err(|error| {
         let offset = start + error.utf8_error().valid_up_to() as u64;
         let message = format!("{name}: the byte at offset {offset} is not valid UTF-8");
         Failure::refused(message, ENCODING_HINT)
     })?;
-    // Some editors on Windows begin a file with a byte order mark, which the server would parse as
-    // an identifier.
-    if start == 0 && text.starts_with('\u{feff}') {
-        text.remove(0);
-    }
-    Ok(text)
+    Ok(match scan::without_byte_order_mark(&text) {
+        all if all.len() == text.len() => text,
+        rest => rest.to_owned(),
+    })
 }
 
 /// Refuses a text that is not a valid statement. The message begins with `place`.
@@ -205,6 +204,7 @@ fn check(statement: &str, place: &str) -> Result<(), Failure> {
             "Each task runs in one transaction. For a procedure that commits, or a command that \
              cannot run in a transaction, use --mode autocommit."
         }
+        Forbidden::ByteOrderMark { .. } => forbidden.hint(),
         Forbidden::CopyFromStdin { .. } => {
             "Load the data into a table first, or use COPY FROM with a file or program of the \
              server."

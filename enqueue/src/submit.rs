@@ -19,7 +19,7 @@ const CHUNK_TASKS: usize = 1000;
 /// that is longer is sent alone.
 const CHUNK_BYTES: usize = 1024 * 1024;
 
-/// Submits one task, and notifies the workers.
+/// Submits one task.
 ///
 /// # Errors
 /// Returns an error if the task is refused or the connection is lost. After a lost connection, it
@@ -30,7 +30,7 @@ pub(crate) async fn one(
     options: &TaskOptions,
     key: Option<&str>,
 ) -> Result<Enqueued, Failure> {
-    enqueue::enqueue_and_notify(client, task, options, key).await.map_err(|error| match error {
+    enqueue::enqueue(client, task, options, key).await.map_err(|error| match error {
         error if error.commit_in_doubt() => Failure::InDoubt(error),
         error => Failure::Database(error),
     })

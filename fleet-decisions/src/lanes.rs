@@ -13,7 +13,7 @@ use rand::Rng;
 
 use crate::batch_size::MAX_CHAIN;
 use crate::timing::{MIN_SWEEP_INTERVAL, SWEEP_INTERVAL};
-use crate::weights::{Weights, draw, permute};
+use crate::weights::{Class, Weights, draw, others};
 
 /// Sweeps take at most this fraction of the time, one part in 20. An old snapshot keeps many dead
 /// index entries, which make a sweep slow; sweeps then become less frequent.
@@ -26,11 +26,21 @@ const MAX_CLAIM_ROWS: usize = 200;
 /// Maximum number of lanes that a claim may fall back to if the drawn lanes have too few tasks.
 const MAX_FALLBACK_LANES: usize = 50;
 
-/// The lanes that one claimer knows.
+/// Maximum number of empty lanes in which a notification or a poll makes a worker look for tasks. With
+/// more lanes, a sweep is cheaper, because it reads only lanes that have tasks.
+const MAX_REVISITED_LANES: usize = MAX_FALLBACK_LANES;
+
+/// The lanes that one claimer knows. The cost of a claim does not depend on their number.
 #[derive(Debug, Default)]
 pub struct Lanes {
     /// Ordered, so that the same random numbers give the same claims.
     seen: BTreeMap<Lane, LaneState>,
+    /// The lanes that had a pending task at the last check, by profile and priority.
+    with_work: BTreeMap<String, BTreeMap<Priority, Vec<Lane>>>,
+    /// The lane after which the next sweep continues, if the last one has read a part of the lanes.
+    next_after: Option<Lane>,
+    /// Number of times that sweeps have read all lanes.
+    rounds: u64,
     swept_at: Option<Instant>,
     sweep_duration: Duration,
 }
@@ -40,8 +50,10 @@ struct LaneState {
     watermark: TaskId,
     /// Time budget of the shared commits of the lane's queue.
     shared_commit_budget: Option<Duration>,
-    /// Whether the lane had a pending task at the last check.
-    has_work: bool,
+    /// Place among the lanes with work; `None` if the lane had no pending task at the last check.
+    place: Option<usize>,
+    /// [`Lanes::rounds`] at the last sweep that found a task in the lane; `None` before the first.
+    found_in: Option<u64>,
     at: Instant,
 }
 
@@ -74,16 +86,24 @@ pub struct ClaimRound<'a> {
 }
 
 impl Lanes {
-    /// Returns whether a sweep is due.
+    /// Returns whether a sweep is due. A sweep that has read a part of the lanes is continued soon.
     #[must_use]
     pub fn sweep_due(&self, now: Instant) -> bool {
-        self.interval_elapsed(SWEEP_INTERVAL, now)
+        let interval = if self.next_after.is_some() { MIN_SWEEP_INTERVAL } else { SWEEP_INTERVAL };
+        self.interval_elapsed(interval, now)
     }
 
-    /// Returns whether a claim that returned fewer tasks than requested may sweep.
+    /// Returns the lane after which the next sweep begins; `None` for the first lane.
     #[must_use]
-    pub fn sweep_allowed(&self, now: Instant) -> bool {
-        self.interval_elapsed(MIN_SWEEP_INTERVAL, now)
+    pub fn next_after(&self) -> Option<&Lane> {
+        self.next_after.as_ref()
+    }
+
+    /// Returns whether a claim that returned fewer tasks than requested may sweep. `notified`: the claim
+    /// follows a notification of tasks, which may be in an unknown lane.
+    #[must_use]
+    pub fn sweep_allowed(&self, notified: bool, now: Instant) -> bool {
+        self.interval_elapsed(if notified { Duration::ZERO } else { MIN_SWEEP_INTERVAL }, now)
     }
 
     fn interval_elapsed(&self, min_interval: Duration, now: Instant) -> bool {
@@ -97,11 +117,24 @@ impl Lanes {
         self.sweep_duration = took.unwrap_or_default();
     }
 
-    /// Marks all lanes as possibly having tasks, after a notification.
+    /// Marks all lanes as possibly having tasks, after a notification or before a poll. If many lanes are
+    /// empty, leaves them to the next sweep, which follows if a claim finds too few tasks in the other lanes.
     pub fn mark_all_nonempty(&mut self) {
-        for seen in self.seen.values_mut() {
-            seen.has_work = true;
+        let with_work: usize =
+            self.with_work.values().flat_map(BTreeMap::values).map(Vec::len).sum();
+        if self.seen.len() - with_work <= MAX_REVISITED_LANES {
+            let empty = self.seen.iter().filter(|(_, seen)| seen.place.is_none());
+            let empty: Vec<_> = empty.map(|(lane, seen)| (lane.clone(), seen.at)).collect();
+            for (lane, at) in empty {
+                self.add_work(lane, at);
+            }
         }
+    }
+
+    /// Returns the known lanes, unless they are so many that a claim does not look at all of them.
+    #[must_use]
+    pub fn watchable(&self) -> Vec<&Lane> {
+        if self.seen.len() > MAX_REVISITED_LANES { Vec::new() } else { self.seen.keys().collect() }
     }
 
     /// Begins a sweep.
@@ -109,28 +142,70 @@ impl Lanes {
         self.swept_at = Some(now);
     }
 
-    /// Sets the lanes that have work now. Removes lanes that had no work for a minute.
-    pub fn set_nonempty(&mut self, lanes: Vec<(Lane, Option<Duration>)>, at: Instant) {
-        for seen in self.seen.values_mut() {
-            seen.has_work = false;
-        }
+    /// Records the lanes that have work now, as a sweep that began after [`Lanes::next_after`] has
+    /// found them. `next_after`: the lane up to which the sweep has read; `None` if it has read all.
+    /// In that case, marks the lanes that were not found as empty, and removes lanes that had no
+    /// work for a minute.
+    pub fn set_nonempty(
+        &mut self,
+        lanes: Vec<(Lane, Option<Duration>)>,
+        next_after: Option<Lane>,
+        at: Instant,
+    ) {
+        let round = Some(self.rounds);
         for (lane, shared) in lanes {
-            let unread = LaneState {
-                watermark: TaskId(0),
-                shared_commit_budget: shared,
-                has_work: true,
-                at,
-            };
-            let seen = self.seen.entry(lane).or_insert(unread);
-            (seen.shared_commit_budget, seen.has_work, seen.at) = (shared, true, at);
+            let seen = self.add_work(lane, at);
+            (seen.shared_commit_budget, seen.found_in, seen.at) = (shared, round, at);
         }
-        self.seen.retain(|_, seen| at.saturating_duration_since(seen.at) < LANE_TTL);
+        self.next_after = next_after;
+        if self.next_after.is_none() {
+            let missed = self.seen.iter().filter(|(_, seen)| seen.found_in != round);
+            let missed: Vec<Lane> = missed.map(|(lane, _)| lane.clone()).collect();
+            missed.iter().for_each(|lane| self.remove_work(lane));
+            self.seen.retain(|_, seen| {
+                seen.place.is_some() || at.saturating_duration_since(seen.at) < LANE_TTL
+            });
+            self.rounds += 1;
+        }
+    }
+
+    /// Marks the lane as having work.
+    fn add_work(&mut self, lane: Lane, at: Instant) -> &mut LaneState {
+        let of_profile = self.with_work.entry(lane.run_as.clone()).or_default();
+        let members = of_profile.entry(lane.priority).or_default();
+        let new = LaneState {
+            watermark: TaskId(0),
+            shared_commit_budget: None,
+            place: None,
+            found_in: None,
+            at,
+        };
+        let seen = self.seen.entry(lane.clone()).or_insert(new);
+        if seen.place.is_none() {
+            seen.place = Some(members.len());
+            members.push(lane);
+        }
+        seen
+    }
+
+    /// Marks the lane as empty.
+    fn remove_work(&mut self, lane: &Lane) {
+        let place = self.seen.get_mut(lane).and_then(|seen| seen.place.take());
+        let of_profile = self.with_work.get_mut(&lane.run_as);
+        let members = of_profile.and_then(|priorities| priorities.get_mut(&lane.priority));
+        let (Some(place), Some(members)) = (place, members) else { return };
+        members.swap_remove(place);
+        if let Some(seen) = members.get(place).and_then(|moved| self.seen.get_mut(moved)) {
+            seen.place = Some(place);
+        }
     }
 
     /// Records a claim of task `id` from the lane.
     pub fn raise_watermark(&mut self, lane: Lane, id: TaskId, at: Instant) {
-        let new = LaneState { watermark: id, shared_commit_budget: None, has_work: true, at };
-        let seen = self.seen.entry(lane).or_insert(new);
+        let seen = match self.seen.get_mut(&lane) {
+            Some(seen) => seen,
+            None => self.add_work(lane, at),
+        };
         seen.watermark = seen.watermark.max(id);
         seen.at = at;
     }
@@ -147,11 +222,7 @@ impl Lanes {
 
     /// Marks the lanes of a claim as empty, after it returned fewer tasks than requested.
     pub fn mark_empty(&mut self, request: &ClaimRequest) {
-        for range in &request.ranges {
-            if let Some(seen) = self.seen.get_mut(&range.lane) {
-                seen.has_work = false;
-            }
-        }
+        request.ranges.iter().for_each(|range| self.remove_work(&range.lane));
     }
 
     /// Returns the claims of one round. A weighted draw selects the lane of each reader. Readers
@@ -163,72 +234,72 @@ impl Lanes {
         size_of: impl Fn(&str) -> usize,
         random: &mut impl Rng,
     ) -> Vec<ClaimRequest> {
-        let wanted = |lane: &&Lane| {
-            lane.run_as == round.run_as && round.only.is_none_or(|only| lane.priority == only)
-        };
-        let with_work = self.seen.iter().filter(|(_, seen)| seen.has_work).map(|(lane, _)| lane);
-        let lanes: Vec<Lane> = with_work.filter(wanted).cloned().collect();
-        let drawn = draw(&lanes, round.weights, round.readers, random);
+        let of_profile = self.with_work.get(round.run_as).into_iter().flatten();
+        let classes: Vec<Class<'_>> = of_profile
+            .filter(|(priority, lanes)| {
+                !lanes.is_empty() && round.only.is_none_or(|only| **priority == only)
+            })
+            .map(|(priority, lanes)| (*priority, &lanes[..]))
+            .collect();
         let size_of = |lane: &Lane| {
             let shared = self.shared_commit_budget(lane).is_some();
             size_of(&lane.queue).min(if shared { MAX_CLAIM_ROWS } else { MAX_CHAIN })
         };
-        let mut alone = 0;
-        let mut ranges = Vec::new();
+        let mut alone = BTreeMap::new();
         let mut sharing: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
-        for (lane, readers) in lanes.iter().zip(&drawn).filter(|(_, readers)| **readers > 0) {
+        for (lane, readers) in draw(&classes, round.weights, round.readers, random) {
             let size = size_of(lane);
             if size > 1 {
                 let (of_queue, each) = sharing.entry(&lane.queue).or_default();
                 (*of_queue, *each) = (*of_queue + readers, size);
             } else {
-                alone += readers;
-                ranges.push(self.range(lane, *readers, round.sweep));
+                alone.insert(lane, readers);
             }
         }
         let mut requests = Vec::new();
         for (queue, (readers, size)) in sharing {
             let tasks = (readers * size).min(MAX_CLAIM_ROWS.max(readers));
-            let own: Vec<Lane> = lanes.iter().filter(|lane| lane.queue == queue).cloned().collect();
-            let drawn = draw(&own, round.weights, tasks, random);
-            let mut ranges: Vec<LaneRange> = own
+            let own: Vec<&Lane> = classes
                 .iter()
-                .zip(drawn)
-                .filter(|(_, tasks)| *tasks > 0)
-                .map(|(lane, tasks)| self.range(lane, tasks, round.sweep))
+                .filter_map(|(priority, _)| self.with_work(queue, *priority, round))
                 .collect();
-            let rest = lanes_outside(own, &ranges);
-            ranges.extend(self.fallback_ranges(rest, tasks, round, random));
-            requests.push(ClaimRequest { readers, tasks, ranges, sweep: round.sweep });
+            let own: Vec<Class<'_>> =
+                own.iter().map(|lane| (lane.priority, std::slice::from_ref(*lane))).collect();
+            let drawn = draw(&own, round.weights, tasks, random);
+            requests.push(self.request(round, (&own, &drawn), (readers, tasks), random));
         }
-        if alone > 0 {
-            let rest = lanes_outside(lanes, &ranges);
-            ranges.extend(self.fallback_ranges(rest, alone, round, random));
-            requests.push(ClaimRequest {
-                readers: alone,
-                tasks: alone,
-                ranges,
-                sweep: round.sweep,
-            });
+        if !alone.is_empty() {
+            let readers = alone.values().sum();
+            requests.push(self.request(round, (&classes, &alone), (readers, readers), random));
         }
         requests
     }
 
-    /// Returns ranges of lanes that were not drawn. The claim uses them if the drawn lanes have too
-    /// few tasks.
-    fn fallback_ranges(
+    /// Returns the lane of the queue, if it has work.
+    fn with_work(&self, queue: &str, priority: Priority, round: &ClaimRound<'_>) -> Option<&Lane> {
+        let lane = Lane { queue: queue.to_owned(), priority, run_as: round.run_as.to_owned() };
+        self.seen
+            .get_key_value(&lane)
+            .filter(|(_, seen)| seen.place.is_some())
+            .map(|(lane, _)| lane)
+    }
+
+    /// Returns a claim from the drawn lanes, and from some others in case that these have too few
+    /// tasks.
+    fn request(
         &self,
-        mut lanes: Vec<Lane>,
-        limit: usize,
         round: &ClaimRound<'_>,
+        (classes, drawn): (&[Class<'_>], &BTreeMap<&Lane, usize>),
+        (readers, tasks): (usize, usize),
         random: &mut impl Rng,
-    ) -> Vec<LaneRange> {
-        permute(&mut lanes, round.weights, random);
-        lanes
-            .iter()
-            .take(MAX_FALLBACK_LANES)
-            .map(|lane| self.range(lane, limit, round.sweep))
-            .collect()
+    ) -> ClaimRequest {
+        let others = others(classes, round.weights, drawn, MAX_FALLBACK_LANES, random);
+        let drawn = drawn.iter().map(|(lane, tasks)| (*lane, *tasks));
+        let ranges = drawn
+            .chain(others.into_iter().map(|lane| (lane, tasks)))
+            .map(|(lane, limit)| self.range(lane, limit, round.sweep))
+            .collect();
+        ClaimRequest { readers, tasks, ranges, sweep: round.sweep }
     }
 
     fn range(&self, lane: &Lane, limit: usize, sweep: bool) -> LaneRange {
@@ -245,13 +316,13 @@ impl Lanes {
     }
 }
 
-fn lanes_outside(mut lanes: Vec<Lane>, ranges: &[LaneRange]) -> Vec<Lane> {
-    lanes.retain(|lane| ranges.iter().all(|range| range.lane != *lane));
-    lanes
-}
-
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+
+    use rand::rngs::StdRng;
+    use rand::{SeedableRng, TryRng};
+
     use super::*;
 
     fn lane(queue: &str) -> Lane {
@@ -298,7 +369,7 @@ mod tests {
         assert!(lanes.sweep_due(Instant::now()));
         lanes.begin_sweep(Instant::now());
         lanes.raise_watermark(lane("a"), TaskId(7), Instant::now());
-        lanes.set_nonempty(vec![(lane("a"), None), (lane("b"), None)], Instant::now());
+        lanes.set_nonempty(vec![(lane("a"), None), (lane("b"), None)], None, Instant::now());
         assert!(!lanes.sweep_due(Instant::now()));
         assert_eq!(requested(&requests(&lanes, 1, false, 1)), [("a", 7), ("b", 0)]);
     }
@@ -306,8 +377,8 @@ mod tests {
     #[test]
     fn lanes_without_work_are_not_claimed_from() {
         let mut lanes = Lanes::default();
-        lanes.set_nonempty(vec![(lane("a"), None), (lane("b"), None)], Instant::now());
-        lanes.set_nonempty(vec![(lane("b"), None)], Instant::now());
+        lanes.set_nonempty(vec![(lane("a"), None), (lane("b"), None)], None, Instant::now());
+        lanes.set_nonempty(vec![(lane("b"), None)], None, Instant::now());
         let round = requests(&lanes, 3, false, 1);
         assert_eq!(requested(&round), [("b", 0)]);
         lanes.mark_empty(&round[0]);
@@ -321,6 +392,7 @@ mod tests {
         let mut lanes = Lanes::default();
         lanes.set_nonempty(
             vec![(lane("a"), Some(Duration::from_millis(10))), (lane("b"), None)],
+            None,
             Instant::now(),
         );
         for _ in 0..20 {
@@ -341,9 +413,13 @@ mod tests {
     #[test]
     fn a_reader_takes_a_limited_number_of_tasks_of_a_queue_without_shared_commits() {
         let mut lanes = Lanes::default();
-        lanes.set_nonempty(vec![(lane("a"), Some(Duration::from_millis(10)))], Instant::now());
+        lanes.set_nonempty(
+            vec![(lane("a"), Some(Duration::from_millis(10)))],
+            None,
+            Instant::now(),
+        );
         assert_eq!(requests(&lanes, 2, false, 50)[0].tasks, 100);
-        lanes.set_nonempty(vec![(lane("a"), None)], Instant::now());
+        lanes.set_nonempty(vec![(lane("a"), None)], None, Instant::now());
         assert_eq!(requests(&lanes, 2, false, 50)[0].tasks, 2 * MAX_CHAIN);
     }
 
@@ -351,7 +427,7 @@ mod tests {
     fn a_reserved_reader_claims_no_other_priority() {
         let mut lanes = Lanes::default();
         let reserved = Lane { priority: Priority::Reserved, ..lane("a") };
-        lanes.set_nonempty(vec![(lane("a"), None), (reserved.clone(), None)], Instant::now());
+        lanes.set_nonempty(vec![(lane("a"), None), (reserved.clone(), None)], None, Instant::now());
         let weights = Weights::default();
         let only = Some(Priority::Reserved);
         let round = ClaimRound { readers: 2, run_as: "", only, sweep: false, weights: &weights };
@@ -359,5 +435,73 @@ mod tests {
         let requested: Vec<&Lane> =
             requests.iter().flat_map(|request| &request.ranges).map(|range| &range.lane).collect();
         assert_eq!(requested, [&reserved]);
+    }
+
+    /// Counts how many random numbers it has given.
+    struct Counting(StdRng, usize);
+
+    impl TryRng for Counting {
+        type Error = Infallible;
+
+        fn try_next_u32(&mut self) -> Result<u32, Infallible> {
+            self.1 += 1;
+            self.0.try_next_u32()
+        }
+
+        fn try_next_u64(&mut self) -> Result<u64, Infallible> {
+            self.1 += 1;
+            self.0.try_next_u64()
+        }
+
+        fn try_fill_bytes(&mut self, bytes: &mut [u8]) -> Result<(), Infallible> {
+            self.1 += 1;
+            self.0.try_fill_bytes(bytes)
+        }
+    }
+
+    #[test]
+    fn a_claim_draws_as_many_lanes_as_it_needs_however_many_have_work() {
+        let drawn = [100, 10_000].map(|count| {
+            let mut lanes = Lanes::default();
+            let all = (0..count).map(|n| (lane(&format!("q{n}")), None)).collect();
+            lanes.set_nonempty(all, None, Instant::now());
+            let weights = Weights::default();
+            let round =
+                ClaimRound { readers: 8, run_as: "", only: None, sweep: false, weights: &weights };
+            let mut random = Counting(StdRng::seed_from_u64(1), 0);
+            let requests = lanes.requests(&round, |_| 1, &mut random);
+            let ranges = &requests[0].ranges;
+            assert!(ranges.len() > MAX_FALLBACK_LANES && ranges.len() <= MAX_FALLBACK_LANES + 8);
+            random.1
+        });
+        assert!(drawn[1] < 2 * drawn[0], "{drawn:?} random numbers for 100 and 10,000 lanes");
+    }
+
+    #[test]
+    fn a_notification_revisits_few_empty_lanes_and_leaves_many_to_a_sweep() {
+        for (count, revisited) in [(MAX_REVISITED_LANES, true), (MAX_REVISITED_LANES + 1, false)] {
+            let mut lanes = Lanes::default();
+            let all = (0..count).map(|n| (lane(&format!("q{n}")), None)).collect();
+            lanes.set_nonempty(all, None, Instant::now());
+            lanes.set_nonempty(Vec::new(), None, Instant::now());
+            lanes.mark_all_nonempty();
+            assert_eq!(!requests(&lanes, 1, false, 1).is_empty(), revisited, "{count} lanes");
+        }
+    }
+
+    #[test]
+    fn a_sweep_in_parts_keeps_the_lanes_of_the_other_parts() {
+        let mut lanes = Lanes::default();
+        let at = Instant::now();
+        lanes.set_nonempty(vec![(lane("a"), None), (lane("c"), None)], None, at);
+        lanes.set_nonempty(vec![(lane("b"), None)], Some(lane("b")), at);
+        assert_eq!(lanes.next_after(), Some(&lane("b")));
+        assert_eq!(requested(&requests(&lanes, 3, false, 1)), [("a", 0), ("b", 0), ("c", 0)]);
+        lanes.begin_sweep(at);
+        lanes.end_sweep(at);
+        assert!(lanes.sweep_due(at + MIN_SWEEP_INTERVAL));
+        lanes.set_nonempty(vec![(lane("c"), None)], None, at);
+        assert_eq!(requested(&requests(&lanes, 3, false, 1)), [("b", 0), ("c", 0)]);
+        assert!(!lanes.sweep_due(at + MIN_SWEEP_INTERVAL));
     }
 }

@@ -14,7 +14,7 @@
 //! | which polls read the other workers | `peer_sampling` |
 //! | how far to go in a reclaim | `reclaim_effort` |
 //! | which lanes a claim reads, and up to how many tasks | `lanes`, `weights`, `batch_size` |
-//! | when the claimer sweeps, polls and reconciles | `claim_cadence` |
+//! | when the claimer sweeps, polls, watches its lanes and reconciles | `claim_cadence` |
 //! | when the next poll starts, and whether an answer is outdated | `poll_cadence` |
 //! | what the scheduler has to do, and when | `scheduler_work` |
 //! | which sessions a registration closes | `registration_state` |

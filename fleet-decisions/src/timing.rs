@@ -76,6 +76,18 @@ pub const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// Minimum time between two sweeps, even if a sweep was requested or a claim found too few tasks.
 pub const MIN_SWEEP_INTERVAL: Duration = Duration::from_millis(100);
 
+/// Wait between two claims of a worker that watches its lanes. Enqueues need not notify such a worker.
+/// The timers of tokio round it up to whole milliseconds since some start: it takes a millisecond on
+/// average.
+pub const WATCH_INTERVAL: Duration = Duration::from_micros(500);
+
+/// Time after the last task for which a worker watches its lanes. Shorter pauses between tasks cause no
+/// notifications. A notified worker starts a task sooner than one that watches.
+pub const WATCH_TIME: Duration = Duration::from_millis(8);
+
+/// Time for which a worker records that it watches its lanes, before it has to record it again.
+pub const WATCH_RECORD: Duration = Duration::from_millis(25);
+
 /// Time between two comparisons of the claims in the database with the claims in flight. A
 /// comparison also follows a claim whose answer was lost.
 pub const RECONCILE_INTERVAL: Duration = Duration::from_secs(60);

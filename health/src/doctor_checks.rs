@@ -1,12 +1,14 @@
 //! The checks of `pgmill doctor`. Pure: facts in, findings out.
 
+mod catalog;
 mod citus;
 mod server;
 
+pub use catalog::{collations, indexes, locks, notify_queue};
 pub use citus::citus;
 pub use server::{overrides, server, settings, transaction_ids};
 
-use queue::doctor::{HorizonHolder, Membership, Server, SessionRole, Tables};
+use queue::doctor::{ForeignGrant, HorizonHolder, Membership, Server, SessionRole, Tables};
 use queue::drift::Difference;
 use queue::priority::PriorityStatus;
 use queue::schema::{InstalledSchema, VERSION};
@@ -15,6 +17,8 @@ use queue::workers::Worker;
 use queue::{Priority, QueueError};
 use serde::Serialize;
 use terminal::{counted, one_line, span};
+
+use crate::problems::{failing_worker, unconnected_logins};
 
 /// Name of the check that lists the differences of the schema.
 pub const DRIFT: &str = "schema drift";
@@ -161,7 +165,8 @@ pub fn drift(compared: Result<&Option<Vec<Difference>>, &QueueError>) -> Finding
     }
 }
 
-/// Checks that workers are registered, and that all of them send heartbeats.
+/// Checks that workers are registered, that all of them send heartbeats, that all of their readers can
+/// connect, and that none of them reports an error of its own operations.
 #[must_use]
 pub fn workers(workers: &[Worker]) -> Finding {
     const CHECK: &str = "workers";
@@ -171,7 +176,13 @@ pub fn workers(workers: &[Worker]) -> Finding {
         .map(|worker| format!("{} for {}", worker.label(), span(worker.heartbeat_age_seconds)))
         .collect();
     let alive = workers.len() - silent.len();
-    if !silent.is_empty() {
+    if let Some(failing) = workers.iter().find_map(failing_worker) {
+        Finding::problem(CHECK, failing.message)
+    } else if let Some(login) = unconnected_logins(workers).into_iter().next() {
+        Finding::problem(CHECK, login.message).hint(
+            "Tasks of this login wait. Check its password, its rights to connect, and pg_hba.conf.",
+        )
+    } else if !silent.is_empty() {
         Finding::problem(CHECK, format!("no heartbeat from {}", silent.join(", ")))
             .hint("A live worker reclaims their tasks; if none does, check its log.")
     } else if alive == 0 {
@@ -220,6 +231,28 @@ pub fn memberships(memberships: &[Membership]) -> Vec<Finding> {
             .hint(format!("As superuser: GRANT {granted} TO {role};"))
     };
     missing.iter().map(finding).collect()
+}
+
+/// Checks that only the roles of pgmill have privileges in the schema.
+#[must_use]
+pub fn foreign_grants(grants: &[ForeignGrant]) -> Vec<Finding> {
+    const CHECK: &str = "privileges";
+    if grants.is_empty() {
+        return vec![Finding::ok(CHECK, "only the roles of pgmill have privileges in schema mill")];
+    }
+    let finding = |grant: &ForeignGrant| {
+        let ForeignGrant { role, privileges, objects, example } = grant;
+        let objects = counted(*objects, "object");
+        Finding::warning(
+            CHECK,
+            format!("role {role} has {privileges} on {objects} of schema mill, such as {example}"),
+        )
+        .hint(format!(
+            "REVOKE ALL ON ALL TABLES IN SCHEMA mill FROM {role}; likewise SEQUENCES and ROUTINES. Make logins \
+             members of mill_viewer, mill_producer, mill_operator or mill_worker instead."
+        ))
+    };
+    grants.iter().map(finding).collect()
 }
 
 /// Checks that sessions of workers have no more privileges than they need.
@@ -308,6 +341,17 @@ pub fn horizon(holders: &[HorizonHolder], hidden_sessions: i64) -> Finding {
 #[must_use]
 pub fn history(tables: &Tables) -> Finding {
     const CHECK: &str = "history";
+    if tables.missing_days.is_empty() && tables.days_overdue > 0 {
+        let days = counted(tables.days_overdue, "day");
+        return Finding::warning(
+            CHECK,
+            format!("{days} of history are older than history_retention"),
+        )
+        .hint(
+            "A transaction that has read mill.attempts keeps workers from dropping them, or the \
+                 clock has skipped a day.",
+        );
+    }
     if tables.missing_days.is_empty() {
         let days = counted(tables.days_ahead, "day");
         return Finding::ok(CHECK, format!("partitions exist {days} ahead"));

@@ -2,6 +2,8 @@
 //! adds the next step for its users, such as a page or a command.
 
 mod backlog;
+mod logins;
+mod server;
 mod severity;
 
 use jiff::Timestamp;
@@ -20,6 +22,7 @@ use serde_json::Value;
 use terminal::{counted, span, value};
 
 pub use backlog::{QueueBacklog, describe_limit, queue_blockers};
+pub use logins::unconnected_logins;
 pub use severity::Severity;
 
 /// Age in seconds at which a cancel request is overdue. A worker handles a request with its next
@@ -88,6 +91,8 @@ pub enum ProblemSubject {
     Target(String),
     /// A target that is held back.
     HeldTarget(String),
+    /// Attempts that the server interrupted.
+    Interruptions,
 }
 
 /// Attempts of a queue that failed in the last hour.
@@ -136,6 +141,7 @@ pub fn find_problems(facts: &FleetFacts<'_>) -> Vec<Problem> {
         .chain(facts.failing.iter().filter_map(failing))
         .chain(workers.iter().filter_map(dead_worker))
         .chain(workers.iter().filter_map(failing_worker))
+        .chain(unconnected_logins(workers))
         .chain(facts.running.iter().filter_map(|task| stuck_task(task, now)))
         .chain(facts.finished.iter().filter_map(|it| failed_outcomes(it, facts)))
         .chain(sources.slow_tasks.iter().map(slow_task))
@@ -148,6 +154,8 @@ pub fn find_problems(facts: &FleetFacts<'_>) -> Vec<Problem> {
         .chain(sources.subscriptions.iter().map(|it| subscription(it, now)))
         .chain(sources.restored_targets.iter().map(|it| restored_target(it, now)))
         .chain(sources.held_targets.iter().map(held_target))
+        .chain(server::interruptions(&sources.server, now))
+        .chain(server::suspects(&sources.server, now))
         .chain(sources.horizon.iter().filter_map(old_snapshot).take(1))
         .collect();
     problems
@@ -221,7 +229,7 @@ fn dead_worker(worker: &Worker) -> Option<Problem> {
 
 /// Reports an operation of a worker that has failed for some time, such as recording the end of a
 /// task.
-fn failing_worker(worker: &Worker) -> Option<Problem> {
+pub(crate) fn failing_worker(worker: &Worker) -> Option<Problem> {
     let age_seconds = worker.error_seconds.filter(|age| *age > LASTING_ERROR_SECONDS)?;
     let error = worker.error.as_deref()?;
     let message = format!("worker {} fails again and again: {error}", worker.label());
@@ -262,7 +270,7 @@ fn failed_outcomes(finished: &OutcomeCount, facts: &FleetFacts<'_>) -> Option<Pr
     let succeeded = facts.finished.iter().filter(|it| it.outcome == Outcome::Succeeded);
     let of_failures = Severity::of_failures(finished.tasks, succeeded.map(|it| it.tasks).sum());
     let (severity, how) = match finished.outcome {
-        Outcome::Succeeded | Outcome::Cancelled => return None,
+        Outcome::Succeeded | Outcome::Cancelled | Outcome::Interrupted => return None,
         Outcome::Failed => (of_failures, "failed"),
         Outcome::TimedOut => (of_failures, "timed out"),
         Outcome::Lost => (Severity::Critical, "lost"),
@@ -436,4 +444,4 @@ fn old_snapshot(holder: &HorizonHolder) -> Option<Problem> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -11,7 +11,7 @@ use lettre::transport::smtp::client::{AsyncSmtpConnection, Certificate, TlsParam
 use lettre::transport::smtp::extension::ClientId;
 use serde_json::Value;
 
-use crate::error::{SendError, SettingsError};
+use crate::error::{SendError, SettingsError, unreadable};
 use crate::settings::{EmailSettings, SmtpTls};
 use crate::{address, http, text};
 
@@ -27,9 +27,7 @@ pub(crate) fn check(settings: &EmailSettings) -> Result<(), SettingsError> {
         return Err(SettingsError("a password requires tls = \"starttls\" or \"tls\"".to_owned()));
     }
     for path in settings.password_file.iter().chain(&settings.ca_file) {
-        std::fs::read(path).map_err(|error| {
-            SettingsError(format!("could not read {}: {error}", path.display()))
-        })?;
+        std::fs::read(path).map_err(|error| SettingsError(unreadable(path, &error)))?;
     }
     envelope(settings).map(drop).map_err(SettingsError)
 }

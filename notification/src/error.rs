@@ -1,5 +1,7 @@
 //! Errors of settings and of messages.
 
+use std::fmt;
+use std::path::Path;
 use std::time::Duration;
 
 /// An error in the settings of a destination.
@@ -33,4 +35,14 @@ impl SendError {
     pub(crate) fn rejected(message: impl Into<String>) -> Self {
         Self { rejected: true, ..Self::unavailable(message) }
     }
+}
+
+/// Returns the message for a file that cannot be read. A URL in place of its path may contain a secret,
+/// and is not shown.
+pub(crate) fn unreadable(path: &Path, error: &dyn fmt::Display) -> String {
+    let path = path.to_string_lossy();
+    if path.contains("://") {
+        return "could not read a file, because its path is a URL".to_owned();
+    }
+    format!("could not read {path}: {error}")
 }

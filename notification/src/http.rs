@@ -18,7 +18,7 @@ use jiff::tz::TimeZone;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::address;
-use crate::error::{SendError, SettingsError};
+use crate::error::{SendError, SettingsError, unreadable};
 use crate::settings::HttpSettings;
 use crate::tls;
 
@@ -77,8 +77,7 @@ pub(crate) fn check(
     default_url: Option<&str>,
 ) -> Result<(), SettingsError> {
     let read = |path: &Path| {
-        std::fs::read_to_string(path)
-            .map_err(|error| SettingsError(format!("could not read {}: {error}", path.display())))
+        std::fs::read_to_string(path).map_err(|error| SettingsError(unreadable(path, &error)))
     };
     let url = match (&settings.url, &settings.url_file) {
         (Some(url), _) => url.clone(),
@@ -98,9 +97,8 @@ pub(crate) fn check(
 /// Reads a file that contains a secret.
 pub(crate) async fn read_secret(path: &Path) -> Result<String, SendError> {
     let text = tokio::fs::read_to_string(path).await;
-    text.map(|text| text.trim().to_owned()).map_err(|error| {
-        SendError::unavailable(format!("could not read {}: {error}", path.display()))
-    })
+    text.map(|text| text.trim().to_owned())
+        .map_err(|error| SendError::unavailable(unreadable(path, &error)))
 }
 
 /// Sends the message.

@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::error::SendError;
+use crate::error::{SendError, unreadable};
 
 /// Reading the roots of the system takes some milliseconds.
 static SYSTEM_ROOTS: LazyLock<RootCertStore> = LazyLock::new(|| {
@@ -23,14 +23,11 @@ static SYSTEM_ROOTS: LazyLock<RootCertStore> = LazyLock::new(|| {
 pub(crate) fn connector(ca_file: Option<&Path>) -> Result<TlsConnector, String> {
     let mut roots = SYSTEM_ROOTS.clone();
     if let Some(path) = ca_file {
-        let unreadable = |error: &dyn std::fmt::Display| {
-            format!("could not read certificates from {}: {error}", path.display())
-        };
         let certificates =
-            CertificateDer::pem_file_iter(path).map_err(|error| unreadable(&error))?;
+            CertificateDer::pem_file_iter(path).map_err(|error| unreadable(path, &error))?;
         for certificate in certificates {
-            let certificate = certificate.map_err(|error| unreadable(&error))?;
-            roots.add(certificate).map_err(|error| unreadable(&error))?;
+            let certificate = certificate.map_err(|error| unreadable(path, &error))?;
+            roots.add(certificate).map_err(|error| unreadable(path, &error))?;
         }
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());

@@ -121,9 +121,8 @@ async fn query(
     let target = match given {
         // Without the warnings about the connection string.
         Some(GivenDatabase::Source(source, _)) => {
-            let url = source.read().ok()?;
-            let target =
-                ConnectionTarget::resolve(Some(&url), &Environment::from_process()).ok()?;
+            let environment = Environment::from_process();
+            let target = ConnectionTarget::from_source(Some(source), &environment).ok()?;
             target.with_safe_search_path()
         }
         other => connection_target(other.as_ref(), contexts_file(global, words).as_deref()).ok()?,

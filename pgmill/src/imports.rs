@@ -27,10 +27,10 @@ mod pg_cron;
 mod pg_timetable;
 mod rows;
 
-use std::io::Read;
 use std::path::Path;
 
 use cli::{Failure, exit};
+use queue::scan;
 use serde_json::json;
 use tokio_postgres::Client;
 
@@ -95,15 +95,14 @@ fn convert(import: &ImportSource) -> Result<Conversion, Failure> {
     converted.map_err(|failure| failure.at(&place(file)))
 }
 
-/// Returns the text of the file, or of standard input.
+/// Returns the text of the file, or of standard input, without a byte order mark at its start.
 fn text_of(file: &Path) -> Result<String, Failure> {
-    let wrong = |error| Failure::usage(format!("{}: {error}", place(file)));
-    if file != Path::new("-") {
-        return std::fs::read_to_string(file).map_err(wrong);
-    }
-    let mut text = String::new();
-    std::io::stdin().lock().read_to_string(&mut text).map_err(wrong)?;
-    Ok(text)
+    let text = match file == Path::new("-") {
+        true => std::io::read_to_string(std::io::stdin().lock()),
+        false => std::fs::read_to_string(file),
+    };
+    let text = text.map_err(|error| Failure::usage(format!("{}: {error}", place(file))))?;
+    Ok(scan::without_byte_order_mark(&text).to_owned())
 }
 
 /// Reads the converted text as a job file.

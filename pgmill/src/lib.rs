@@ -92,7 +92,6 @@ async fn run(command: &Command, global: &Global) -> Result<u8, Failure> {
         }
         _ => Session::open_checked(global).await?,
     };
-    let user = session.user().to_owned();
     let done = match command {
         // `init` handles lock waits itself, `top` never waits for locks.
         Command::Init(args) => database::init::run(&session, &out, args.dry_run).await,
@@ -104,7 +103,10 @@ async fn run(command: &Command, global: &Global) -> Result<u8, Failure> {
                 .await
         }
     };
-    done.map_err(|failure| failure.with_missing_role(command.role(), &user))
+    match done {
+        Err(failure) => Err(session.explained(failure, command.role()).await),
+        done => done,
+    }
 }
 
 /// Runs a command that only reads on the databases of all contexts.
@@ -122,9 +124,10 @@ async fn on_all_contexts(command: &Command, global: &Global, out: &Output) -> Re
             Command::Doctor => session,
             _ => session.checked().await?,
         };
-        let user = session.user().to_owned();
-        let done = on_session(command, &mut session, out).await;
-        done.map_err(|failure| failure.with_missing_role(command.role(), &user))
+        match on_session(command, &mut session, out).await {
+            Err(failure) => Err(session.explained(failure, command.role()).await),
+            done => done,
+        }
     };
     all_contexts::run(global, out, on_context).await
 }

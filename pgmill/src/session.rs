@@ -58,10 +58,22 @@ impl Session {
     /// # Errors
     /// Fails without a schema, with an unsupported version, or without the privilege to read it.
     pub(crate) async fn checked(self) -> Result<Self, Failure> {
-        schema::check_version(&self.client).await.map_err(|error| {
-            Failure::from(error).with_missing_role(Some("mill_viewer"), self.user())
-        })?;
-        Ok(self)
+        match schema::check_version(&self.client).await {
+            Ok(_) => Ok(self),
+            Err(error) => Err(self.explained(error.into(), Some("mill_viewer")).await),
+        }
+    }
+
+    /// Adds to an error what causes it in this session, or the GRANT of the role that is missing.
+    pub(crate) async fn explained(&self, failure: Failure, role: Option<&str>) -> Failure {
+        let cause = match failure.refusal() {
+            Some(refusal) => refusal.cause(&self.client).await,
+            None => None,
+        };
+        match cause {
+            Some(cause) => failure.because(&cause),
+            None => failure.with_missing_role(role, self.user()),
+        }
     }
 
     /// The target of the connection.

@@ -12,7 +12,7 @@ pub enum QueueError {
     #[error("{}", pgmill_client::database_message(.0))]
     Database(#[from] tokio_postgres::Error),
     /// No connection is available. The caller should wait and try again.
-    #[error("{}", pgmill_client::chain(.0))]
+    #[error("{0}")]
     Unreachable(#[from] conninfo::ConnectError),
     /// The request is invalid. Another try would give the same result.
     #[error("{message}")]
@@ -104,8 +104,7 @@ impl QueueError {
                             && TEMPORARY.iter().any(|class| code.code().starts_with(class))
                 },
             ),
-            Self::Unreachable(error) => !error.is_usage(),
-            Self::NoAnswer { .. } => true,
+            Self::Unreachable(_) | Self::NoAnswer { .. } => true,
             Self::Refused { .. } | Self::Unexpected { .. } => false,
         }
     }
@@ -171,6 +170,14 @@ pub enum Condition {
     OutdatedPlan,
     /// History has no partition for today, because the clock of the server has passed the last one.
     HistoryMissing,
+    /// The completion waited for a lock for longer than the settings of the session allow, after the
+    /// statement of the task had succeeded.
+    CompletionDelayed,
+    /// Another session has changed the same object of the catalogs at the same time. Another attempt
+    /// sees its change.
+    CatalogRace,
+    /// An administrator has ended the session, and the server goes on: this was meant for the task.
+    Terminated,
 }
 
 /// Functions of the server that find an outdated plan. The SQLSTATEs of these errors are also those of
@@ -181,6 +188,9 @@ const PLAN_CHECKS: [&str; 4] = [
     "plpgsql_param_eval_generic_ro",
     "plpgsql_param_eval_recfield",
 ];
+
+/// Messages of internal errors, which the server does not translate.
+const CATALOG_RACES: [&str; 2] = ["tuple concurrently updated", "tuple concurrently deleted"];
 
 impl Condition {
     /// Returns the condition that caused the error; `None` if it is an error of the statement.
@@ -198,6 +208,11 @@ impl Condition {
                 == (Some("mill"), Some("attempts"), None)
         {
             Some(Self::HistoryMissing)
+        } else if *error.code() == SqlState::UNIQUE_VIOLATION
+            && error.schema() == Some("pg_catalog")
+            || *error.code() == SqlState::INTERNAL_ERROR && CATALOG_RACES.contains(&error.message())
+        {
+            Some(Self::CatalogRace)
         } else {
             None
         }

@@ -31,13 +31,6 @@ impl WorkerId {
     pub fn session_name(self, role: &str) -> String {
         format!("pgmill {role} worker {}", self.prefix())
     }
-
-    /// Returns the key of the shared advisory lock that shows that the worker's control session is
-    /// alive. It is the low half of the id.
-    #[must_use]
-    pub fn session_lock_key(self) -> i64 {
-        self.0.as_u64_pair().1.cast_signed()
-    }
 }
 
 impl fmt::Display for WorkerId {

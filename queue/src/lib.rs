@@ -24,7 +24,7 @@ mod transition;
 mod worker;
 
 pub use operator::{
-    group, idempotency, job, maintenance, operate, priority, profile, run, saved_filter,
+    group, idempotency, job, maintenance, operate, priority, profile, run, saved_filter, session,
     subscription, target,
 };
 /// For the macro `pg_enum!`.
@@ -34,7 +34,7 @@ pub use read::{
     attempt, audit, critical_path, doctor, fleet, history, insight, lineage, lock_wait, names,
     queue_status, run_attempts, run_queries, task_queries, workers,
 };
-pub use schema::{citus, drift, sequences, upgrade};
+pub use schema::{catalog, citus, drift, sequences, upgrade};
 pub use transition::{
     bulk, cancel, change, claim, complete, enqueue, fail, limit, promote, purge, reclaim, release,
     resolve_commit, resolve_receipt, retry,

@@ -9,5 +9,6 @@ pub mod priority;
 pub mod profile;
 pub mod run;
 pub mod saved_filter;
+pub mod session;
 pub mod subscription;
 pub mod target;

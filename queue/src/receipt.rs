@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, GenericClient};
+use tokio_postgres::{Client, Error, GenericClient};
 use uuid::Uuid;
 
 use crate::error::QueueError;
@@ -33,6 +33,15 @@ const READY: &str =
         'mill_target.complete(uuid, bigint, xid8, bigint, jsonb)')::oid, 'EXECUTE')
         AND has_schema_privilege(to_regnamespace('mill_target')::oid, 'USAGE'), false) AS granted,
     pg_is_in_recovery() AS standby";
+
+/// The task may have set another `client_encoding`, in which the server would read the result. A
+/// database with another encoding than UTF8, whose `jsonb` cannot contain every character, stores a
+/// string with the document in ASCII.
+const WRITE_RECEIPT: &str = "SELECT /* queue.write_receipt */ mill_target.complete($1, $2, \
+    $3::pg_catalog.text::pg_catalog.xid8, $4, \
+    (SELECT CASE WHEN pg_catalog.current_setting('server_encoding') OPERATOR(pg_catalog.=) 'UTF8' \
+        THEN document::pg_catalog.jsonb ELSE pg_catalog.to_jsonb(document) END \
+        FROM pg_catalog.convert_from($5, 'UTF8') AS document))";
 
 const RESOLVE: &str = "SELECT /* queue.resolve */ s.task, s.epoch, s.done, s.rows, s.ran_seconds, s.result FROM mill_target.resolve($1, $2) AS s";
 
@@ -104,40 +113,29 @@ pub async fn check(client: &impl GenericClient) -> Result<(), QueueError> {
     Err(QueueError::Refused { message: message.to_owned(), hint: Some(hint.to_owned()) })
 }
 
-/// Returns a statement that writes the receipt of a task in the task's own transaction `xact`, which
-/// is the result of `pg_current_xact_id()` right after BEGIN. `result`: first rows that the statement
-/// returned, if a later task can use them.
+/// Writes the receipt of a task in the task's own transaction `xact`, which is the result of
+/// `pg_current_xact_id()` right after BEGIN. `result`: first rows that the statement returned, if a
+/// later task can use them. The id of the receipt is bound, so that no other session can read it.
 ///
-/// SQLSTATE [`DONE`], [`FENCED`] or [`crate::complete::TRANSACTION_ENDED`] aborts the transaction.
-#[must_use]
-pub fn receipt_statement(
+/// # Errors
+/// SQLSTATE [`DONE`], [`FENCED`] or [`crate::complete::TRANSACTION_ENDED`]; the transaction is aborted.
+pub async fn write_receipt(
+    client: &Client,
     receipt: Receipt,
     xact: &str,
     rows: Option<u64>,
     result: Option<&Value>,
-) -> String {
-    // No transaction has the number 0.
-    let xact: u64 = xact.parse().unwrap_or_default();
-    let rows = rows.map_or("NULL".to_owned(), |rows| rows.to_string());
-    let result = result.map_or("NULL".to_owned(), json_literal);
-    let Receipt { id, epoch } = receipt;
-    format!(
-        "SELECT /* queue.write_receipt */ \
-         mill_target.complete('{id}', {epoch}, '{xact}', {rows}, {result})"
-    )
-}
-
-/// Returns an expression whose value does not depend on `client_encoding` and
-/// `standard_conforming_strings`, which the task may have set. Its value is the JSON document; in a
-/// database with another encoding than UTF8, whose `jsonb` cannot contain every character, a string
-/// with the document in ASCII.
-fn json_literal(value: &Value) -> String {
-    let hex: String = ascii(value).bytes().map(|byte| format!("{byte:02x}")).collect();
-    format!(
-        "(SELECT CASE WHEN pg_catalog.current_setting('server_encoding') OPERATOR(pg_catalog.=) 'UTF8' \
-         THEN document::pg_catalog.jsonb ELSE pg_catalog.to_jsonb(document) END \
-         FROM pg_catalog.convert_from(pg_catalog.decode('{hex}', 'hex'), 'UTF8') AS document)"
-    )
+) -> Result<(), Error> {
+    let rows = rows.map(|rows| i64::try_from(rows).unwrap_or(i64::MAX));
+    let result = result.map(|result| ascii(result).into_bytes());
+    let params: [(&(dyn ToSql + Sync), Type); 5] = [
+        (/* task */ &receipt.id, Type::UUID),
+        (/* epoch */ &receipt.epoch, Type::INT8),
+        (/* xact */ &xact, Type::TEXT),
+        (/* row_count */ &rows, Type::INT8),
+        (/* result */ &result, Type::BYTEA),
+    ];
+    client.query_typed(WRITE_RECEIPT, &params).await.map(drop)
 }
 
 /// Returns JSON in which characters outside of ASCII are escaped. Such characters occur in strings
@@ -150,7 +148,7 @@ fn ascii(value: &Value) -> String {
     value.to_string().encode_utf16().map(escaped).collect()
 }
 
-/// Returns the document of a stored value of [`json_literal`].
+/// Returns the document of a stored value of [`WRITE_RECEIPT`].
 fn document(stored: Value) -> Value {
     match stored {
         Value::String(text) => serde_json::from_str(&text).unwrap_or(Value::String(text)),

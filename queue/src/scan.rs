@@ -14,11 +14,13 @@
 //! Limit: the scanner assumes that `standard_conforming_strings` is on, which is the server's
 //! default.
 
+mod index;
 mod pieces;
 mod tokens;
 
 use std::fmt;
 
+pub use index::{ConcurrentBuild, concurrent_build};
 pub use pieces::{Piece, PieceKind, pieces};
 use tokens::{Kind, Token, Tokens};
 
@@ -59,13 +61,18 @@ impl<'a> Statement<'a> {
 }
 
 /// A statement that a task may not contain. Each offset is the byte in the script at which the
-/// first word of the statement begins.
+/// first word of the statement, or the byte order mark, begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Forbidden {
     /// Begins, ends or divides a transaction, which only the worker may do.
     TransactionControl {
         /// The command in upper case, for example `COMMIT` or `START TRANSACTION`.
         word: &'static str,
+        /// Byte offset in the script.
+        offset: usize,
+    },
+    /// A byte order mark (U+FEFF) outside of constants, quoted names and comments.
+    ByteOrderMark {
         /// Byte offset in the script.
         offset: usize,
     },
@@ -82,10 +89,11 @@ pub enum Forbidden {
 }
 
 impl Forbidden {
-    /// Returns the byte offset of the statement's first word in the script.
+    /// Returns the byte offset of the statement's first word, or of the mark, in the script.
     pub fn offset(&self) -> usize {
         match *self {
             Self::TransactionControl { offset, .. }
+            | Self::ByteOrderMark { offset }
             | Self::CopyFromStdin { offset }
             | Self::CopyToStdout { offset } => offset,
         }
@@ -99,6 +107,10 @@ impl Forbidden {
             Self::TransactionControl { .. } => {
                 "Remove it, because a task is one transaction. For a statement that cannot run in one, \
                  or a procedure that commits, use --mode autocommit."
+            }
+            Self::ByteOrderMark { .. } => {
+                "Some editors write this invisible character at the start of a file. Remove it where files \
+                 were joined."
             }
             Self::CopyFromStdin { .. } => {
                 "Load from a file on the server (COPY … FROM 'file'), or put the rows into a table \
@@ -119,6 +131,9 @@ impl fmt::Display for Forbidden {
                     f,
                     "{word} is not allowed in a task, because the worker owns the transaction"
                 )
+            }
+            Self::ByteOrderMark { .. } => {
+                f.write_str("the statement has a byte order mark (U+FEFF) that is not at its start")
             }
             Self::CopyFromStdin { .. } => {
                 f.write_str("COPY FROM STDIN is not allowed in a task: no client sends the data")
@@ -164,10 +179,25 @@ pub fn can_be_followed(sql: &str) -> bool {
     last.is_some_and(|last| last.text() == NEXT && last.offset() == followed.len() - NEXT.len())
 }
 
-/// Returns the first statement of the script that a task may not contain.
+/// The character with which some editors begin a file. The server takes it for a part of a word.
+const BYTE_ORDER_MARK: char = '\u{feff}';
+
+/// Returns the text without a byte order mark at its start, as `mill.check_statement` does.
+pub fn without_byte_order_mark(text: &str) -> &str {
+    text.trim_start_matches(BYTE_ORDER_MARK)
+}
+
+/// Returns the first byte order mark, or else the first statement, that a task may not contain.
 ///
 /// Does not detect transaction control in strings (`DO $$ … COMMIT … $$`) or in called procedures.
 pub fn forbidden(sql: &str) -> Option<Forbidden> {
+    if sql.contains(BYTE_ORDER_MARK)
+        && let Some(offset) = Tokens::new(sql)
+            .filter(|token| token.kind == Kind::Word)
+            .find_map(|word| Some(word.start + sql[word.start..word.end].find(BYTE_ORDER_MARK)?))
+    {
+        return Some(Forbidden::ByteOrderMark { offset });
+    }
     Splitter::new(sql).find_map(|statement| {
         let mut tokens = statement.tokens();
         let first = tokens.next().filter(|token| token.kind == Kind::Word)?;

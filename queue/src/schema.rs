@@ -1,5 +1,6 @@
 //! Applies the schema, and checks whether this program is compatible with it.
 
+pub mod catalog;
 pub mod citus;
 pub mod drift;
 mod lock_retries;

@@ -33,6 +33,8 @@ pg_enum! {
         Group = "group",
         /// Tasks of one queue.
         Queue = "queue",
+        /// Tasks that ran when the server crashed.
+        Crash = "crash",
     }
 }
 
@@ -63,6 +65,13 @@ pub struct RetryPolicy {
     pub jitter: bool,
 }
 
+/// What a task runs.
+#[derive(Clone, Debug)]
+pub struct Body {
+    pub(crate) statement: String,
+    pub(crate) params: Option<Vec<Box<RawValue>>>,
+}
+
 /// A running task, and the right to record its end. A claim belongs to one reader, which is one of
 /// the sessions in which a worker runs tasks. Functions that end the task consume its claim. If a
 /// claim is dropped instead, the task stays `running` until the reclaimer returns it to the queue.
@@ -86,8 +95,8 @@ pub struct Claim {
     pub(crate) comment: Option<String>,
     pub(crate) queue: String,
     pub(crate) name: Option<String>,
-    pub(crate) statement: String,
-    pub(crate) params: Option<Vec<Box<RawValue>>>,
+    /// `None` if the claim left it out because of its size.
+    pub(crate) body: Option<Body>,
     pub(crate) limits: Vec<LimitId>,
     pub(crate) run: Option<RunId>,
     pub(crate) enqueued_at: Timestamp,
@@ -176,10 +185,22 @@ impl Claim {
         self.name.as_deref()
     }
 
+    /// Whether statement and params are known. If not, they are empty until
+    /// [`crate::claim::load`] has fetched them.
+    #[must_use]
+    pub fn is_loaded(&self) -> bool {
+        self.body.is_some()
+    }
+
+    /// Sets statement and params.
+    pub fn set_body(&mut self, body: Body) {
+        self.body = Some(body);
+    }
+
     /// The SQL to run.
     #[must_use]
     pub fn statement(&self) -> &str {
-        &self.statement
+        self.body.as_ref().map_or("", |body| &body.statement)
     }
 
     /// Trace context of the caller who enqueued the task.
@@ -227,7 +248,7 @@ impl Claim {
     /// depth.
     #[must_use]
     pub fn params(&self) -> Option<&[Box<RawValue>]> {
-        self.params.as_deref()
+        self.body.as_ref()?.params.as_deref()
     }
 
     /// The limits of the task. The task holds their permits, and other tasks may wait for these.

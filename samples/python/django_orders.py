@@ -33,8 +33,6 @@ def create_order(request: HttpRequest) -> JsonResponse:
         )
         if order["amount"] > CREDIT:
             raise PermissionDenied("the credit is used up")
-        # Idle workers poll at once, instead of after their poll interval.
-        transaction.on_commit(mill.notify)
     return JsonResponse({"order": order_id, "task": task.id}, status=201)
 
 

@@ -48,6 +48,4 @@ async def create_order(order: Order, request: Request) -> dict[str, int]:
             )
             if order.amount > CREDIT:
                 raise HTTPException(402, "the credit is used up")
-        # Idle workers poll at once, instead of after their poll interval.
-        await mill.notify()
     return {"order": order_id, "task": task.id}

@@ -21,7 +21,7 @@ use crate::enums::DeclaredIn;
 use crate::queries::AnnotationError;
 
 /// Only one reconcile runs at a time, so that each sees the result of the one before.
-const LOCK: &str = "SELECT /* schedule.sync_lock */ pg_advisory_xact_lock(7236270914)";
+const LOCK: &str = "SELECT /* schedule.sync_lock */ mill.lock('schedule sync')";
 
 /// Reads the procedures with comments, and whether their owners are trusted. Trusted are roles that
 /// may declare schedules by a call, and roles that an operator has listed. If every role were

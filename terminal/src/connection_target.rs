@@ -14,8 +14,8 @@ pub fn connection_target(
     given: Option<&(ConnectionSource, Layer)>,
 ) -> Result<ConnectionTarget, ConnectError> {
     let in_arguments = matches!(given, Some((ConnectionSource::Text(_), Layer::Arguments)));
-    let url = given.map(|(given, _)| given.clone().read()).transpose()?;
-    let target = ConnectionTarget::resolve(url.as_deref(), &Environment::from_process())?;
+    let source = given.map(|(given, _)| given.clone());
+    let target = ConnectionTarget::from_source(source, &Environment::from_process())?;
     for warning in target.warnings() {
         print_stderr(format_args!("warning: {warning}"));
     }

@@ -36,6 +36,6 @@ async fn a_commit_that_a_node_has_not_confirmed_is_resolved_and_uses_up_no_attem
     let attempts =
         "SELECT string_agg(outcome || coalesce(' ' || sqlstate, ''), ', ' ORDER BY attempt)
         FROM mill.attempts";
-    assert_eq!(database.value::<String>(attempts).await, "failed XX000, succeeded");
+    assert_eq!(database.value::<String>(attempts).await, "interrupted XX000, succeeded");
     assert_eq!(database.value::<i64>("SELECT count(*) FROM effects").await, 1);
 }

@@ -40,7 +40,8 @@ const LEAVES: &[&str] = &[
 async fn nothing_that_a_task_leaves_in_its_session_reaches_the_next_one() {
     let database = Database::new().await;
     database.execute("CREATE TABLE own (n int)").await;
-    let _worker = Worker::start(&database, &["--readers", "1"]);
+    let _worker =
+        Worker::start_as_superuser(&database, "the task sets a role", &["--readers", "1"]);
     let before = database.run(STATE, "").await;
     assert_eq!(before.outcome, "succeeded", "{before:?}");
     for mode in ["transaction", "autocommit"] {

@@ -85,9 +85,9 @@ impl Environment {
         let tasks = Proxy::start(&database.url()).await.unwrap();
         let control = Proxy::start(&database.url()).await.unwrap();
         let flags = ["--readers", "1", "--poll-interval", "50ms", "--heartbeat-interval", "1s"];
-        let url = tasks.url(&database.url());
+        let url = tasks.url(&database.task_url());
         let flags = [&flags[..], &["--orphan-timeout", "3s", "--task-url", &url]].concat();
-        let worker = Worker::start_at(&control.url(&database.url()), &flags);
+        let worker = Worker::start_at(&control.url(&database.worker_url()), &flags);
         worker.until_logged("ready").await;
         Self { database, tasks, control, worker, answer }
     }
@@ -106,7 +106,7 @@ impl Environment {
         };
         self.proxy().arm(at, FaultAction::DamageAnswer(damage));
         if let Some(sessions) = self.answer.ended {
-            let sql = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+            let sql = "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity
                        WHERE datname = current_database() AND application_name LIKE $1";
             self.database.rows(sql, &[&sessions]).await;
         }
@@ -141,7 +141,8 @@ impl Environment {
         let (attempts, effects) = counts.split_once(' ').unwrap();
         let (attempts, effects): (i64, i64) = (attempts.parse().unwrap(), effects.parse().unwrap());
         if strict {
-            assert_eq!(outcome, "succeeded", "{what}");
+            let all = self.database.attempts(id).await;
+            assert_eq!(outcome, "succeeded", "{what}: {all}");
             assert!(effects >= 1, "{what}: no effect");
         }
         let max_effects = if self.answer.mode == "transaction" { 1 } else { attempts };

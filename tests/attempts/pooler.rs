@@ -150,6 +150,39 @@ async fn programs_refuse_a_pooled_session_that_could_call_functions_of_other_rol
     }
 }
 
+/// A pooler in transaction mode gives the next client a session with the settings of the client before.
+#[tokio::test]
+async fn an_error_names_the_setting_that_another_client_has_left_in_the_session() {
+    let database = Database::new().await;
+    database.execute("REVOKE CREATE ON SCHEMA public FROM PUBLIC").await;
+    let Some(pooler) = Pooler::start(&database, "transaction", "default_pool_size = 1", "").await
+    else {
+        return;
+    };
+    let url = pooler.url(&database);
+    let login: String = database.value("SELECT session_user::text").await;
+    let role = format!(
+        "has the role pg_monitor instead of {login}, by ALTER ROLE … SET role, or by a SET ROLE"
+    );
+    for (setting, cause) in [
+        (
+            "SET default_transaction_read_only = on",
+            "default_transaction_read_only is on, which another client",
+        ),
+        ("SET ROLE pg_monitor", role.as_str()),
+    ] {
+        open_url(&url).await.batch_execute(setting).await.unwrap();
+        let paused = Program::pgmill(&database, &["pause", "--reason", "x"]);
+        for program in [paused, Program::enqueue(&database, &["SELECT 1"])] {
+            let (code, _, errors) = program.at(&url).run().await;
+            let message = errors.lines().next().unwrap_or_default();
+            assert!(code != 0 && message.contains(cause) && message.contains("pooler"), "{errors}");
+        }
+        open_url(&url).await.batch_execute("RESET ALL; RESET ROLE").await.unwrap();
+    }
+    assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.tasks").await, 0);
+}
+
 /// Asserts that a worker with these connection strings ends at once, with these words in its
 /// message.
 async fn refuses(queue: &str, tasks: &str, words: &str) {

@@ -136,7 +136,11 @@ async fn progress_of_a_command_comes_from_the_server() {
              SELECT pg_advisory_lock(1)",
         )
         .await;
-    let _worker = Worker::start(&database, &["--readers", "1"]);
+    let _worker = Worker::start_as_superuser(
+        &database,
+        "the task changes a table that it does not own",
+        &["--readers", "1"],
+    );
     let id = database.enqueue("CREATE INDEX held_by_us ON big (held(n))", "").await;
     // From now on the progress does not change. Before, the view can read it earlier than the wait.
     database.until_waiting_for_lock(id).await;

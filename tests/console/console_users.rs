@@ -2,9 +2,9 @@
 
 use serde_json::json;
 
-use crate::harness::Database;
 use crate::harness::console::{Console, TokenFile, csrf};
 use crate::harness::login::Login;
+use crate::harness::{Database, Program, eventually};
 
 const ACCESS: &str = r#"
 [[token]]
@@ -132,5 +132,70 @@ user_header = "X-Forwarded-User"
     for path in ["/", "/api/v1/queues"] {
         let answer = console.request("GET", path, &headers, "").await;
         assert_eq!(answer.status, 401, "{path}: {}", answer.body);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_that_is_taken_out_of_the_file_ends_its_sessions() {
+    let database = Database::new().await;
+    for (flag, both, one) in [
+        (
+            "--access-file",
+            "[[token]]\nname = \"ann\"\ntoken = \"the-token-of-ann-1\"\n\
+             [[token]]\nname = \"bob\"\ntoken = \"the-token-of-bob-1\"\n",
+            "[[token]]\nname = \"bob\"\ntoken = \"the-token-of-bob-1\"\nscopes = [\"read\"]\n",
+        ),
+        (
+            "--token-file",
+            "the-token-of-ann-1 ann\nthe-token-of-bob-1 bob\n",
+            "the-token-of-bob-1 bob\n",
+        ),
+    ] {
+        let file = TokenFile::new(both);
+        let console = Console::start(&database, &[flag, file.path()]).await;
+        let status = async |token: &str| {
+            let token = format!("Bearer {token}");
+            let headers = [("Host", console.address.as_str()), ("Authorization", &token)];
+            console.request("GET", "/api/v1/queues", &headers, "").await.status
+        };
+        let with_cookie = async |cookie: &str| {
+            let headers = [("Host", console.address.as_str()), ("Cookie", cookie)];
+            console.request("GET", "/queues", &headers, "").await.status
+        };
+        let ann = console.sign_in("the-token-of-ann-1", "").await;
+        let bob = console.sign_in("the-token-of-bob-1", "").await;
+        assert_eq!((with_cookie(&ann).await, with_cookie(&bob).await), (200, 200));
+        std::fs::write(file.path(), one).unwrap();
+        eventually("the session of ann has ended", async || with_cookie(&ann).await == 303).await;
+        assert_eq!((with_cookie(&bob).await, status("the-token-of-bob-1").await), (200, 200));
+        assert_eq!(status("the-token-of-ann-1").await, 401);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_entry_that_repeats_another_one_is_refused_with_both_lines() {
+    let database = Database::new().await;
+    let users = "[proxy]\naddresses = [\"127.0.0.1\"]\nuser_header = \"X-User\"\n\
+                 [[user]]\nname = \"ann\"\nrole = \"mill_viewer\"\n\
+                 [[user]]\nname = \"ann\"\nrole = \"mill_operator\"\n";
+    for (flag, text, expected) in [
+        (
+            "--access-file",
+            "[[token]]\nname = \"a\"\ntoken = \"the-token-of-both\"\n\n\
+             [[token]]\nname = \"b\"\nrole = \"mill_viewer\"\ntoken = \"the-token-of-both\"\n",
+            "line 8 repeats the token of line 3",
+        ),
+        ("--access-file", users, "line 7 repeats the [[user]] of line 4"),
+        (
+            "--token-file",
+            "the-token-of-both a\nanother-token-here\n\nthe-token-of-both b\n",
+            "line 4 repeats the token of line 1",
+        ),
+    ] {
+        let file = TokenFile::new(text);
+        let arguments = ["console", "--listen", "127.0.0.1:0", flag, file.path()];
+        let (code, stdout, stderr) = Program::pgmill(&database, &arguments).run().await;
+        assert_eq!(code, 2, "{stdout}{stderr}");
+        assert!(stderr.contains(expected) && !stderr.contains("the-token-of-both"), "{stderr}");
     }
 }

@@ -39,7 +39,11 @@ async fn stream(address: &str, task: i64) -> TcpStream {
 async fn the_console_runs_while_the_worker_works_and_drains_and_ends_with_it() {
     let database = Database::new().await;
     let address = free_address();
-    let mut worker = Worker::start(&database, &flags(&["--console", &address]));
+    let mut worker = Worker::start_as_superuser(
+        &database,
+        "the console shows everything to its login",
+        &flags(&["--console", &address]),
+    );
     until_served(&address).await;
     database.execute("SELECT pg_advisory_lock(1)").await;
     let id = database.enqueue("SELECT pg_advisory_xact_lock(1)", ", name => 'held'").await;
@@ -124,7 +128,11 @@ async fn a_worker_login_gets_the_list_of_missing_privileges() {
 async fn during_an_outage_the_console_responds_and_the_worker_keeps_running() {
     let mut private = PrivateDatabase::new(&[]).await;
     let address = free_address();
-    let mut worker = Worker::start(&private.database, &flags(&["--console", &address]));
+    let mut worker = Worker::start_as_superuser(
+        &private.database,
+        "the console shows everything to its login",
+        &flags(&["--console", &address]),
+    );
     until_served(&address).await;
     private.cluster.stop(Mode::Fast).unwrap();
     let status = async |path: &str| get(&address, path).await.map(|answer| answer.status);

@@ -66,6 +66,7 @@ pub(crate) async fn seed(database: &Database) -> (i64, i64) {
     database
         .execute("SELECT mill.begin_request('c', 'k', 'r'), mill.finish_request('c', 'k', '\"a\"')")
         .await;
+    database.execute(UNCONNECTED).await;
     // Use a run that does not exist, because events of existing runs may be processed meanwhile.
     let event = r#"INSERT INTO mill.run_events (run_id, message, result) VALUES (0, 'm', '["r"]')"#;
     database.execute(event).await;
@@ -82,6 +83,10 @@ pub(crate) async fn seed(database: &Database) -> (i64, i64) {
     }
     (running, failed)
 }
+
+/// As if a reader of the killed worker had not been able to connect.
+const UNCONNECTED: &str = r#"UPDATE mill.workers SET unconnected = '[{"profile": "", "login": "l", "readers": 4,
+    "connected": 3, "failed": 1, "error": "m", "seconds": 1}]'"#;
 
 /// Creates a subscription of each kind with every optional setting, and a notification of each.
 async fn subscribe(database: &Database) {

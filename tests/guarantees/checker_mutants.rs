@@ -102,8 +102,8 @@ const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         function: "reclaim",
-        from: "verdict := CASE WHEN task.at_most_once OR",
-        to: "verdict := CASE WHEN",
+        from: "WHEN task.at_most_once OR",
+        to: "WHEN",
         scenario: Scenario::KilledMidTask,
         finds: &["at_most_once"],
     },

@@ -346,7 +346,11 @@ async fn a_worker_that_ends_when_idle_leaves_nothing_runnable() {
     // sweep.
     let due = format!("UPDATE mill.tasks SET state = 'pending', due_at = now() WHERE id = {early}");
     let late = database.enqueue(&due, "").await;
-    let mut worker = Worker::start(&database, &["--readers", "1", "--exit-when-idle=1ms"]);
+    let mut worker = Worker::start_as_superuser(
+        &database,
+        "the task changes the queue",
+        &["--readers", "1", "--exit-when-idle=1ms"],
+    );
     assert!(worker.ended().await.success());
     for id in [late, early] {
         assert_eq!(database.attempts(id).await, "succeeded");
@@ -385,6 +389,33 @@ async fn a_claim_from_an_empty_lane_reads_no_other_lane() {
         println!("buffers of a claim of {priority} tasks, of which there are none: {cost}");
         assert!(cost <= 15, "{cost} buffers for the priority {priority}");
     }
+}
+
+#[tokio::test]
+async fn a_sweep_reads_a_thousand_lanes_and_the_next_one_continues_after_them() {
+    let database = Database::new().await;
+    database
+        .execute(
+            "SELECT mill.enqueue('SELECT 1', queue => 'q' || n) FROM generate_series(1, 1500) AS n;
+             SELECT mill.enqueue('SELECT 1', queue => 'q' || n, priority => 'low') FROM generate_series(1, 700) AS n",
+        )
+        .await;
+    let claims = claimer(&database).await;
+    let profiles = [String::new()];
+    let (mut all, mut after, mut parts) = (HashSet::new(), None, Vec::new());
+    loop {
+        let (lanes, last) = claims.lanes(&profiles, after.as_ref()).await.unwrap();
+        parts.push(lanes.len());
+        all.extend(lanes.into_iter().map(|(lane, _)| lane));
+        after = last;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!((parts, all.len()), (vec![1000, 1000, 200], 2200));
+    // The lanes of other profiles are read and left out.
+    let (lanes, last) = claims.lanes(&["other".to_owned()], None).await.unwrap();
+    assert!(lanes.is_empty() && last.is_some());
 }
 
 #[tokio::test]
@@ -430,6 +461,16 @@ async fn a_drained_worker_that_ends_when_idle_ends_after_its_last_task() {
     database.until_waiting_for_lock(held).await;
     database.execute("SELECT mill.drain(id) FROM mill.workers").await;
     worker.until_logged("an operator has started the drain").await;
+    // A claim may have begun before.
+    let claimed_at = "SELECT max(query_start)::text FROM pg_stat_activity
+        WHERE application_name LIKE 'pgmill claimer %' AND state = 'idle'";
+    let mut before: Option<String> = None;
+    eventually("the claimer rests", async || {
+        database.until_next_poll().await;
+        let now = database.value::<Option<String>>(claimed_at).await;
+        now.is_some() && std::mem::replace(&mut before, now.clone()) == now
+    })
+    .await;
     let left = database.enqueue("SELECT 1", "").await;
     database.execute("SELECT pg_advisory_unlock(1)").await;
     assert!(worker.ended().await.success());

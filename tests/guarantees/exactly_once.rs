@@ -91,7 +91,7 @@ async fn a_statement_has_no_effect_of_its_own_if_begin_fails() {
         let database = Database::new().await;
         database.execute(&format!("CREATE TABLE effect (task bigint NOT NULL); {settings}")).await;
         let proxy = Proxy::start(&database.url()).await.unwrap();
-        let through = proxy.url(&database.url());
+        let through = proxy.url(&database.task_url());
         let flags = ["--readers", "1", "--poll-interval", "20ms", "--task-url", &through];
         let _worker = Worker::start(&database, &flags);
         // The number of tasks that the reader takes at once grows with each round.

@@ -1,6 +1,8 @@
 //! A server that becomes unresponsive, and a standby promoted in its place, hang no worker.
 
 use proxy::{FaultAction, MessageMatch, Proxy};
+use queue::WorkerId;
+use queue::release::release_unknown_claims;
 
 use crate::harness::{Database, PrivateDatabase, Program, Worker, eventually};
 
@@ -47,11 +49,27 @@ async fn a_frozen_primary_hangs_no_worker_once_the_standby_is_promoted() {
     .await;
 }
 
+/// As after the promotion of a standby that has the claims, but not the ends of the attempts.
+#[tokio::test]
+async fn a_claim_that_the_server_has_brought_back_starts_no_at_most_once_task_again() {
+    let database = Database::new().await;
+    let once = database.enqueue("SELECT 1", ", mode => 'autocommit', at_most_once => true").await;
+    let often = database.enqueue("SELECT 1", ", mode => 'autocommit'").await;
+    database.run_as_worker("true").await;
+    for id in [once, often] {
+        let claimed_by = format!("SELECT claimed_by FROM mill.tasks WHERE id = {id}");
+        let worker = WorkerId(database.value(&claimed_by).await);
+        assert_eq!(release_unknown_claims(database.client(), worker, &[]).await.unwrap(), 1);
+    }
+    assert_eq!(database.outcome(once).await, "unknown");
+    database.until_state(often, "pending").await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_statement_whose_backend_ends_unreported_is_attempted_again() {
     let database = Database::new().await;
     let proxy = Proxy::start(&database.url()).await.unwrap();
-    let through = proxy.url(&database.url());
+    let through = proxy.url(&database.task_url());
     let _worker = Worker::start(&database, &["--readers", "1", "--task-url", &through]);
     let held = "current_setting('mill.attempt') = '1'";
     proxy.arm(MessageMatch::Text(held.to_owned()), FaultAction::HoldAnswer);
@@ -63,7 +81,7 @@ async fn a_statement_whose_backend_ends_unreported_is_attempted_again() {
     assert_eq!(database.value::<i64>(end).await, 1);
     assert_eq!(database.outcome(id).await, "succeeded");
     let attempts = "SELECT string_agg(outcome::text, ',' ORDER BY attempt) FROM mill.attempts";
-    assert_eq!(database.value::<String>(attempts).await, "failed,succeeded");
+    assert_eq!(database.value::<String>(attempts).await, "interrupted,succeeded");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -72,9 +90,8 @@ async fn a_poll_that_is_never_answered_does_not_stop_the_polls() {
     let proxy = Proxy::start(&database.url()).await.unwrap();
     // Hold the reply to the first poll: a session sends the text of a prepared statement only once.
     proxy.arm(MessageMatch::Text("queue.poll".to_owned()), FaultAction::HoldAnswer);
-    let through = proxy.url(&database.url());
-    let flags = ["--readers", "1", "--task-url", &database.url()];
-    let _worker = Worker::start_at(&through, &flags);
+    let through = proxy.url(&database.worker_url());
+    let _worker = Worker::start_through(&through, &database, &["--readers", "1"]);
     proxy.fired().await;
     // Only a poll tells the worker when this task is due.
     let id = database.enqueue("SELECT 1", ", due_at => now() + interval '1 second'").await;
@@ -131,7 +148,8 @@ async fn a_login_for_tasks_in_another_database_is_refused_at_the_start() {
 async fn a_claim_unknown_to_its_worker_is_released() {
     let database = Database::new().await;
     database.execute("CREATE TABLE seen (n integer)").await;
-    let _worker = Worker::start(&database, &["--readers", "1"]);
+    let _worker =
+        Worker::start_as_superuser(&database, "the task changes the queue", &["--readers", "1"]);
     // The first attempt changes the token of its own claim, so that the worker does not know this
     // claim.
     let statement = "INSERT INTO seen VALUES (1);

@@ -4,6 +4,7 @@ use cluster::Mode;
 use futures_util::future::join_all;
 use proxy::{Cut, FaultAction, MessageMatch, Proxy};
 
+use crate::harness::login::Login;
 use crate::harness::{Database, PrivateDatabase, Worker, eventually};
 use crate::schedules::schedule::{planned, schedule};
 
@@ -148,7 +149,9 @@ async fn a_worker_outlives_the_end_of_any_of_its_sessions() {
     for name in ends {
         database.execute("SELECT pg_advisory_lock(1)").await;
         let held = format!("{LEAVES_A_MARK}; SELECT pg_advisory_xact_lock_shared(1)");
-        let held = database.enqueue(&held, ", max_attempts => 1").await;
+        // The end of its own session counts as its failure.
+        let twice = ", max_attempts => 2, retry_interval => '0'";
+        let held = database.enqueue(&held, twice).await;
         database.until_waiting_for_lock(held).await;
         end_sessions(&database, &name).await;
         let quick = database.enqueue(LEAVES_A_MARK, ", max_attempts => 1").await;
@@ -214,7 +217,7 @@ async fn sweep(mode: &str, cut: Cut) -> Vec<(i64, i64)> {
     let database = Database::new().await;
     database.execute("CREATE TABLE effect (task bigint NOT NULL)").await;
     let proxy = Proxy::start(&database.url()).await.unwrap();
-    let through = proxy.url(&database.url());
+    let through = proxy.url(&database.task_url());
     let flags = ["--readers", "1", "--poll-interval", "20ms", "--task-url", &through];
     let _worker = Worker::start(&database, &flags);
     let idle = "SELECT count(*) = 1 AND bool_and(state = 'idle'
@@ -282,7 +285,7 @@ async fn the_statement_of_a_cut_session_has_ended_before_its_task_runs_again() {
         let holder = database.connect().await;
         holder.batch_execute("SELECT pg_advisory_lock(1)").await.unwrap();
         let proxy = Proxy::start(&database.url()).await.unwrap();
-        let through = proxy.url(&database.url());
+        let through = proxy.url(&database.task_url());
         let flags = ["--readers", "2", "--poll-interval", "20ms", "--task-url", &through];
         let _worker = Worker::start(&database, &flags);
         // The server does not notice that the session is cut, so its backend keeps waiting for the lock.
@@ -318,9 +321,9 @@ async fn the_completion_of_an_autocommit_task_is_tried_again_and_its_statement_i
             )
             .await;
         let proxy = Proxy::start(&database.url()).await.unwrap();
-        let (url, through) = (database.url(), proxy.url(&database.url()));
-        let flags = ["--readers", "1", "--poll-interval", "20ms", "--task-url", &url];
-        let _worker = Worker::start_at(&through, &flags);
+        let through = proxy.url(&database.worker_url());
+        let flags = ["--readers", "1", "--poll-interval", "20ms"];
+        let _worker = Worker::start_through(&through, &database, &flags);
         if refused {
             let trigger = "CREATE TRIGGER refuse BEFORE INSERT ON mill.attempts
                 FOR EACH ROW EXECUTE FUNCTION refuse()";
@@ -364,7 +367,7 @@ async fn an_at_most_once_task_that_was_never_sent_runs_in_another_session() {
     let database = Database::new().await;
     database.execute("CREATE TABLE effect (task bigint NOT NULL)").await;
     let proxy = Proxy::start(&database.url()).await.unwrap();
-    let through = proxy.url(&database.url());
+    let through = proxy.url(&database.task_url());
     let flags = ["--readers", "1", "--poll-interval", "20ms", "--task-url", &through];
     let _worker = Worker::start(&database, &flags);
     for cut in [Cut::Before, Cut::After, Cut::Unseen] {
@@ -396,4 +399,37 @@ async fn a_worker_whose_polls_are_slow_promotes_and_fires() {
     let id = database.enqueue("SELECT 1", ", due_at => now() + interval '1 second'").await;
     planned(&database, "daily").await;
     assert_eq!(database.outcome(id).await, "succeeded");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lasting_lack_of_connections_is_logged_when_it_begins_and_when_it_ends() {
+    let database = Database::new().await;
+    let login = Login::new(&database, "short", "mill_worker").await;
+    let mut worker = Worker::start_at(&login.url(), &["--readers", "2", "--poll-interval", "50ms"]);
+    worker.until_logged("ready").await;
+    assert_eq!(database.run("SELECT 1", "").await.outcome, "succeeded");
+    // In a transaction of its own: a session that is terminated before could connect again.
+    database.execute(&format!("ALTER ROLE {} CONNECTION LIMIT 0", login.name)).await;
+    let end = format!(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{}'
+            AND application_name ~ '^pgmill (claimer|listener)'",
+        login.name
+    );
+    database.execute(&end).await;
+    for again in ["claiming failed again", "still not listening for notifications"] {
+        eventually(again, async || worker.log().matches(again).count() > 2).await;
+    }
+    let counts = |texts: [&str; 4]| texts.map(|text| worker.log().matches(text).count());
+    let lines = [
+        "claiming failed, trying again",
+        "not listening for notifications, polling continues",
+        "claiming works again",
+        "listening for notifications again",
+    ];
+    assert_eq!(counts(lines), [1, 1, 0, 0]);
+    database.execute(&format!("ALTER ROLE {} CONNECTION LIMIT -1", login.name)).await;
+    database.enqueue("SELECT 1", "").await;
+    eventually("both work", async || counts(lines) == [1, 1, 1, 1]).await;
+    assert!(worker.terminate().await.success());
+    login.gone().await;
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use pgmill_worker::Worker as Library;
-use queue::enqueue::{NewTask, TaskOptions, enqueue_and_notify};
+use queue::enqueue::{NewTask, TaskOptions, enqueue};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -69,7 +69,7 @@ async fn round_trips_are_few(flags: &[&str]) {
     const TASKS: u32 = 400;
     let database = Database::new().await;
     database.execute("CREATE TABLE effect (task bigint NOT NULL)").await;
-    let (through, trips) = count_round_trips(&database.url()).await;
+    let (through, trips) = count_round_trips(&database.task_url()).await;
     let flags = [&["--readers", "1", "--task-url", &through], flags].concat();
     let _worker = Worker::start(&database, &flags);
     for (setting, max_trips) in [("NULL", TASKS * 3 / 2), ("'100ms'", TASKS / 4)] {
@@ -101,7 +101,7 @@ async fn round_trips_are_few(flags: &[&str]) {
 async fn a_call_takes_two_round_trips_and_those_of_its_handler() {
     const CALLS: u32 = 40;
     let database = Database::new().await;
-    let (through, trips) = count_round_trips(&database.url()).await;
+    let (through, trips) = count_round_trips(&database.task_url()).await;
     let builder = Library::builder()
         .task_url(&through)
         .handler("nothing", |_| Box::pin(async { Ok(()) }))
@@ -209,7 +209,7 @@ async fn an_enqueue_and_its_notification_take_one_round_trip() {
     // On a busy machine the proxy may read the two messages one after the other.
     for _ in 0..200 {
         let before = trips.load(Ordering::Relaxed);
-        enqueue_and_notify(&client, &task, &TaskOptions::default(), None).await.unwrap();
+        enqueue(&client, &task, &TaskOptions::default(), None).await.unwrap();
         fewest = fewest.min(trips.load(Ordering::Relaxed) - before);
         if fewest == 1 {
             break;
@@ -226,7 +226,7 @@ async fn a_worker_of_a_large_fleet_claims_after_few_notifications() {
     database
         .execute(
             "SELECT pg_advisory_lock_shared(7);
-             INSERT INTO mill.workers (id, session_lock_key, readers, heartbeat_interval, orphan_timeout)
+             INSERT INTO mill.workers (id, session_pid, readers, heartbeat_interval, orphan_timeout)
                  SELECT gen_random_uuid(), 7, 1, '5 s', '10 min' FROM generate_series(1, 6400)",
         )
         .await;
@@ -270,14 +270,16 @@ const SIMULATED: [(&str, &str, &str); 9] = [
 
 /// Statements of a worker that the simulation leaves out: those of new sessions and of the start,
 /// those that follow another statement in the same message, and those of schedules.
-const NOT_SIMULATED: [&str; 10] = [
+const NOT_SIMULATED: [&str; 12] = [
     "queue.schema_owner",
     "queue.schema_version",
     "queue.server",
     "queue.login_rights",
     "queue.citus_installed",
+    "queue.detect_crash",
     "queue.prepare_history",
     "queue.repair_sequences",
+    "queue.watch_lanes",
     "worker.identity",
     "worker.commit",
     "schedule.",

@@ -1,6 +1,9 @@
 //! Tasks interrupted by a worker's death run again, and never concurrently with leftovers of the
 //! dead worker.
 
+use std::time::{Duration, Instant};
+
+use proxy::Gate;
 use rustix::process::Signal;
 
 use crate::harness::{Database, Worker, eventually};
@@ -331,6 +334,32 @@ async fn after_the_shutdown_timeout_or_a_second_sigterm_tasks_are_released_with_
             assert_eq!(database.outcome(id).await, "succeeded");
         }
     }
+}
+
+/// Without an end of the wait for the database, the worker would end 35 s after the shutdown timeout.
+#[tokio::test]
+async fn after_the_shutdown_timeout_a_worker_does_not_wait_for_an_unreachable_database() {
+    const BOUND: Duration = Duration::from_secs(30);
+    let database = database_with_lock().await;
+    let url = database.url();
+    let (place, name) = url.rsplit_once('/').unwrap();
+    let (host, port) = place.rsplit_once(':').unwrap();
+    let gate = Gate::start(port.parse().unwrap()).await.unwrap();
+    let flags = ["--readers", "2", "--heartbeat-interval", "100ms", "--shutdown-timeout", "2s"];
+    let mut worker = Worker::start_at(&format!("{host}:{}/{name}", gate.port()), &flags);
+    let id = database.enqueue(WAITS_FOR_LOCK, "").await;
+    database.until_waiting_for_lock(id).await;
+    gate.set_open(false);
+    worker.signal(Signal::TERM);
+    let begun = Instant::now();
+    assert!(worker.ended().await.success());
+    assert!(begun.elapsed() < BOUND, "{:?}", begun.elapsed());
+    assert!(worker.log().contains("the database does not answer, leaving claims"));
+    // Another worker reclaims the task.
+    gate.set_open(true);
+    let _heir = start(&database, &[]);
+    release_lock(&database).await;
+    assert_eq!(database.outcome(id).await, "succeeded");
 }
 
 #[tokio::test]

@@ -62,7 +62,7 @@ async fn attempts_are_total_runs_and_the_last_one_is_final() {
 async fn an_error_that_an_autocommit_statement_raises_counts_as_its_failure() {
     let (database, _worker) = start(&[]).await;
     database.execute("CREATE TABLE hit (n integer)").await;
-    for sqlstate in ["08006", "40001", "40P01", "53300", "57P01"] {
+    for sqlstate in ["08006", "40001", "40P01", "53400"] {
         let statement = format!(
             "INSERT INTO hit VALUES (1);
              DO $$BEGIN RAISE 'not now' USING ERRCODE = '{sqlstate}'; END$$"
@@ -70,7 +70,54 @@ async fn an_error_that_an_autocommit_statement_raises_counts_as_its_failure() {
         let id = database.enqueue(&statement, ", mode => 'autocommit', max_attempts => 1").await;
         assert_eq!(database.outcome(id).await, "failed", "{sqlstate}");
     }
-    assert_eq!(database.value::<i64>("SELECT count(*) FROM hit").await, 5);
+    assert_eq!(database.value::<i64>("SELECT count(*) FROM hit").await, 4);
+}
+
+#[tokio::test]
+async fn a_state_of_the_server_interrupts_an_attempt_and_uses_up_none() {
+    let (database, _worker) = start(&[]).await;
+    database.execute("CREATE SEQUENCE starts; GRANT USAGE ON SEQUENCE starts TO PUBLIC").await;
+    for (mode, sqlstate) in ["transaction", "autocommit"].into_iter().zip(["53100", "53200"]) {
+        database.execute("ALTER SEQUENCE starts RESTART").await;
+        let statement = format!(
+            "DO $$BEGIN IF nextval('starts') < 3 THEN RAISE 'full' USING ERRCODE = '{sqlstate}'; END IF; END$$"
+        );
+        let options = format!(", mode => '{mode}', max_attempts => 1");
+        let id = database.enqueue(&statement, &options).await;
+        assert_eq!(database.outcome(id).await, "succeeded", "{mode}");
+        assert_eq!(database.attempts(id).await, "interrupted interrupted succeeded", "{mode}");
+    }
+    let groups = "SELECT count(*) FROM mill.failure_groups()";
+    assert_eq!(database.value::<i64>(groups).await, 0);
+}
+
+#[tokio::test]
+async fn a_state_of_the_server_that_lasts_counts_at_last() {
+    let (database, _worker) = start(&[]).await;
+    let full = "DO $$BEGIN RAISE 'full' USING ERRCODE = '53100'; END$$";
+    let waiting =
+        database.enqueue(full, ", max_attempts => 1, due_at => now() + interval '1 day'").await;
+    let used = "UPDATE mill.tasks SET transient_failures = 20";
+    database.execute(used).await;
+    database.execute(&format!("SELECT mill.retry({waiting})")).await;
+    assert_eq!(database.outcome(waiting).await, "failed");
+    assert_eq!(database.attempts(waiting).await, "failed");
+}
+
+/// The lock of the table that receives the history makes the completion wait, after the work is done.
+#[tokio::test]
+async fn a_completion_that_waits_too_long_for_a_lock_interrupts_the_attempt() {
+    let (database, _worker) = start(&[]).await;
+    let other = database.connect().await;
+    other.batch_execute("BEGIN; LOCK TABLE mill.attempts IN EXCLUSIVE MODE").await.unwrap();
+    let statement = "SET LOCAL lock_timeout = '50ms'; SELECT 1";
+    let id = database.enqueue(statement, ", max_attempts => 1").await;
+    let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%queue.fail%'";
+    eventually("the end of the attempt waits", async || database.value::<i64>(waits).await > 0)
+        .await;
+    other.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(database.outcome(id).await, "succeeded");
+    assert!(database.attempts(id).await.starts_with("interrupted "));
 }
 
 #[tokio::test]
@@ -263,4 +310,70 @@ async fn a_finished_task_that_is_retried_has_all_its_attempts_again() {
     assert_eq!(database.value::<String>(&format!("SELECT mill.retry({id})")).await, "retried");
     assert_eq!(database.outcome(id).await, "failed");
     assert_eq!(database.attempts(id).await, "failed failed failed failed");
+}
+
+#[tokio::test]
+async fn a_task_whose_backend_an_administrator_ends_has_failed() {
+    for mode in ["transaction", "autocommit"] {
+        let (database, _worker) = start(&[]).await;
+        database.execute("SELECT pg_advisory_lock(7)").await;
+        let options = format!(", max_attempts => 1, mode => '{mode}'");
+        let id = database.enqueue("SELECT pg_advisory_lock_shared(7)", &options).await;
+        database.until_waiting_for_lock(id).await;
+        database
+            .execute(
+                "SELECT pg_terminate_backend(session_pid) FROM mill.tasks WHERE state = 'running'",
+            )
+            .await;
+        let record = database.record(id).await;
+        record.assert_failed("57P01", "terminating connection due to administrator command");
+        assert_eq!(record.attempts, 1, "{mode}");
+    }
+}
+
+#[tokio::test]
+async fn a_task_whose_worker_loses_all_sessions_has_not_failed() {
+    let (database, _worker) = start(&[]).await;
+    database.execute("SELECT pg_advisory_lock(7)").await;
+    let once = ", max_attempts => 1";
+    let id = database.enqueue("SELECT pg_advisory_xact_lock_shared(7)", once).await;
+    database.until_waiting_for_lock(id).await;
+    database
+        .execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()
+                 AND datname = current_database(); SELECT pg_advisory_unlock(7)",
+        )
+        .await;
+    assert_eq!(database.outcome(id).await, "succeeded");
+    assert_eq!(database.attempts(id).await, "interrupted succeeded");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tasks_that_create_the_same_object_all_succeed_though_none_may_fail() {
+    let database = Database::new().await;
+    let _worker = Worker::start(&database, &["--readers", "8", "--poll-interval", "50ms"]);
+    for n in 0..3 {
+        for create in [
+            format!("CREATE TABLE IF NOT EXISTS t{n} (a serial); SELECT pg_sleep(0.05)"),
+            format!(
+                "CREATE OR REPLACE FUNCTION f{n}() RETURNS int LANGUAGE sql AS 'SELECT 1'; SELECT pg_sleep(0.05)"
+            ),
+        ] {
+            let many = format!(
+                "SELECT mill.enqueue($task${create}$task$, max_attempts => 1) FROM generate_series(1, 8)"
+            );
+            database.execute(&many).await;
+        }
+    }
+    database.until_empty().await;
+    let ended =
+        "SELECT count(*) FILTER (WHERE outcome = 'succeeded') = 48 FROM mill.attempts WHERE final";
+    assert!(database.value::<bool>(ended).await);
+    let races = "SELECT count(*) FROM mill.attempts WHERE outcome = 'failed'";
+    assert!(database.value::<i64>(races).await > 0, "no race occurred: the test proves nothing");
+    // A unique violation of a table of the task is its own.
+    database.execute("CREATE TABLE once (id int PRIMARY KEY); INSERT INTO once VALUES (1)").await;
+    let id = database.enqueue("INSERT INTO once VALUES (1)", ", max_attempts => 1").await;
+    assert_eq!(database.outcome(id).await, "failed");
+    assert_eq!(database.attempts(id).await, "failed");
 }

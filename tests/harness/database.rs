@@ -1,6 +1,7 @@
 //! One database per test, copied from a template that contains the schema.
 
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc;
 use std::time::Duration;
 
 use conninfo::{ConnectionTarget, Environment};
@@ -9,11 +10,16 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{FromSqlOwned, ToSql};
 use tokio_postgres::{Client, Row};
 
+use super::login::PASSWORD;
+
 /// Variable that `cluster run` sets.
 const CLUSTER: &str = "PGMILL_TEST_URL";
 
 /// Variable that `mutants` sets: a file with the schema to test instead of the product's own.
 const SCHEMA: &str = "PGMILL_TEST_SCHEMA";
+
+/// Maximum time that a test waits until its database is dropped.
+const MAX_DROP: Duration = Duration::from_secs(5);
 
 /// Interval between counts of the remaining tasks.
 const BETWEEN_COUNTS: Duration = Duration::from_millis(100);
@@ -24,6 +30,22 @@ const PUBLICATION: &str = "DO $$BEGIN EXECUTE (SELECT 'CREATE PUBLICATION everyt
         || string_agg(c.oid::regclass::text, ', ') FROM pg_class c
     WHERE c.relnamespace = 'mill'::regnamespace AND c.relkind IN ('r', 'p')
         AND c.relpersistence = 'p' AND NOT c.relispartition); END$$";
+
+/// Logins of workers with the rights that docs/worker.md describes. All databases of a cluster share them.
+const LOGINS: &str = "DO $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'mill_test_tasks') THEN
+        CREATE ROLE mill_test_fleet LOGIN PASSWORD '$password' IN ROLE mill_worker;
+        CREATE ROLE mill_test_tasks LOGIN PASSWORD '$password';
+    END IF;
+EXCEPTION WHEN duplicate_object OR unique_violation THEN
+    -- Another database of the cluster is being prepared.
+    NULL;
+END
+$$;
+GRANT CREATE ON SCHEMA public TO mill_test_tasks;
+ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT ALL ON TABLES TO mill_test_tasks;
+ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT ALL ON SEQUENCES TO mill_test_tasks";
 
 /// Name of the newest template.
 static TEMPLATE: Mutex<String> = Mutex::const_new(String::new());
@@ -78,6 +100,13 @@ impl Database {
         Self::create(cluster_url(), &how).await
     }
 
+    /// Creates a database whose texts are compared by ICU, without the schema.
+    pub(crate) async fn with_icu() -> Self {
+        let how =
+            "LOCALE_PROVIDER icu ICU_LOCALE 'und' LOCALE 'C' ENCODING 'UTF8' TEMPLATE template0";
+        Self::create(cluster_url(), how).await
+    }
+
     /// Copies the database with its content. Terminates all sessions of this database, including
     /// that of this value.
     pub(crate) async fn copy(&self) -> Self {
@@ -125,6 +154,17 @@ impl Database {
     /// Returns a superuser's URL for programs.
     pub(crate) fn url(&self) -> String {
         url(&self.cluster, &self.name)
+    }
+
+    /// Returns the URL of the documented login of workers, which is a member of `mill_worker`.
+    pub(crate) fn worker_url(&self) -> String {
+        self.url_as("mill_test_fleet", PASSWORD)
+    }
+
+    /// Returns the URL of the documented login of tasks, which owns nothing. It has all rights on the tables
+    /// of the tests, and may create its own.
+    pub(crate) fn task_url(&self) -> String {
+        self.url_as("mill_test_tasks", PASSWORD)
     }
 
     /// Returns the name.
@@ -294,7 +334,7 @@ impl Database {
         let now: String = self.value("SELECT clock_timestamp()::text").await;
         let polled = format!(
             "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()
-                 AND query LIKE '%/* queue.poll */%' AND query_start > '{now}')"
+                 AND query LIKE '%/* queue.poll */%' AND query_start > '{now}' AND pid <> pg_backend_pid())"
         );
         super::eventually("a worker polls", async || self.value(&polled).await).await;
     }
@@ -350,16 +390,20 @@ impl Database {
 impl Drop for Database {
     fn drop(&mut self) {
         let (name, cluster) = (self.name.clone(), self.cluster.clone());
+        let (sender, dropped) = mpsc::channel();
         // Use a separate runtime, because the test's runtime is about to end.
-        let dropped = std::thread::spawn(move || {
+        std::thread::spawn(move || {
             let runtime =
                 tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
                 let admin = open(&target(&cluster)).await;
                 let _ = admin.batch_execute(&format!("DROP DATABASE {name} WITH (FORCE)")).await;
             });
+            let _ = sender.send(());
         });
-        let _ = dropped.join();
+        // DROP DATABASE waits for sessions that log in, since PostgreSQL 18. This thread may drive such a
+        // session, which would wait for the end of this function.
+        let _ = dropped.recv_timeout(MAX_DROP);
     }
 }
 
@@ -397,6 +441,12 @@ async fn install(client: &Client) {
         }
     }
     client.batch_execute(PUBLICATION).await.unwrap();
+    create_logins(client).await;
+}
+
+/// Creates the logins of workers, and gives them their rights in the database.
+pub(crate) async fn create_logins(client: &Client) {
+    client.batch_execute(&LOGINS.replace("$password", PASSWORD)).await.unwrap();
 }
 
 /// Opens a session that is driven in the background until dropped.

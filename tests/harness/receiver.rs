@@ -150,8 +150,13 @@ pub(crate) struct TemporaryFile(PathBuf);
 impl TemporaryFile {
     /// Writes the file.
     pub(crate) fn new(content: &str) -> Self {
+        Self::with_suffix(content, "")
+    }
+
+    /// Writes the file; its name ends in `suffix`.
+    pub(crate) fn with_suffix(content: &str, suffix: &str) -> Self {
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("pgmill-test-notify-{}-{n}", std::process::id());
+        let name = format!("pgmill-test-notify-{}-{n}{suffix}", std::process::id());
         let path = std::env::temp_dir().join(name);
         std::fs::write(&path, content).unwrap();
         Self(path)

@@ -22,8 +22,21 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Starts a worker on the database, as the superuser unless flags specify otherwise.
+    /// Starts a worker on the database, with logins that have no other rights than docs/worker.md describes.
     pub(crate) fn start(database: &Database, flags: &[&str]) -> Self {
+        Self::start_through(&database.worker_url(), database, flags)
+    }
+
+    /// As [`Worker::start`], with another connection string for the queue, such as that of a proxy.
+    pub(crate) fn start_through(through: &str, database: &Database, flags: &[&str]) -> Self {
+        let tasks = database.task_url();
+        let given = flags.iter().any(|flag| flag.starts_with("--task-url"));
+        let own = [("PGMILL_TASK_URL", &*tasks)];
+        Self::start_with(through, flags, if given { &[] } else { &own })
+    }
+
+    /// Starts a worker on the database, as the superuser, for a reason.
+    pub(crate) fn start_as_superuser(database: &Database, _reason: &str, flags: &[&str]) -> Self {
         Self::start_at(&database.url(), flags)
     }
 

@@ -1,39 +1,26 @@
 //! Messages to channels and as tasks: exactly once.
 
-use std::future::poll_fn;
-
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
-use tokio_postgres::AsyncMessage;
 
 use crate::harness::{Database, Fleet, Worker, eventually};
 use crate::notifications::events::{documents, subscribe};
+use crate::notifications::listener::Listener;
 use crate::runs::run::FLAGS;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_channel_gets_the_document_and_a_long_one_without_its_texts() {
     let database = Database::new().await;
-    let (client, mut connection) = conninfo::open(&database.target()).await.unwrap();
-    let (sender, mut payloads) = mpsc::unbounded_channel();
-    #[expect(clippy::disallowed_methods, reason = "a test ends with its runtime")]
-    tokio::spawn(async move {
-        while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
-            if let AsyncMessage::Notification(notification) = message {
-                let _ = sender.send(notification.payload().to_owned());
-            }
-        }
-    });
-    client.batch_execute("LISTEN events").await.unwrap();
+    let mut payloads = Listener::start(&database, "events").await;
     subscribe(&database, "tasks", json!({"events": ["task_failed"]})).await;
     let _worker = Worker::start(&database, &FLAGS);
     let id = database.enqueue("SELECT 1/0", ", max_attempts => 1").await;
-    let payload: Value = serde_json::from_str(&payloads.recv().await.unwrap()).unwrap();
+    let payload: Value = serde_json::from_str(&payloads.next().await).unwrap();
     assert_eq!((&payload["event"], &payload["task_id"]), (&json!("task_failed"), &json!(id)));
     assert!(payload["message_id"].is_string());
     let long = "SELECT mill.notify('task_failed', '{\"task_id\": 7}',
         jsonb_build_object('message', repeat('é', 6000)))";
     database.execute(long).await;
-    let payload = payloads.recv().await.unwrap();
+    let payload = payloads.next().await;
     assert!(payload.len() < 8000, "{payload}");
     let payload: Value = serde_json::from_str(&payload).unwrap();
     assert_eq!((&payload["task_id"], &payload["truncated"]), (&json!(7), &json!(true)));
@@ -46,7 +33,7 @@ async fn a_channel_gets_the_document_and_a_long_one_without_its_texts() {
         database.execute(&long).await;
         let unsent = "SELECT count(*) FROM mill.notifications WHERE sent_at IS NULL";
         eventually(key, async || database.value::<i64>(unsent).await == 0).await;
-        let payload = payloads.recv().await.unwrap();
+        let payload = payloads.next().await;
         assert!(payload.len() < 8000, "{payload}");
         let payload: Value = serde_json::from_str(&payload).unwrap();
         assert_eq!((&payload["task_id"], &payload["truncated"]), (&json!(8), &json!(true)));
@@ -229,10 +216,13 @@ async fn a_task_whose_profile_is_gone_is_not_enqueued_without_it() {
         .await;
     assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.tasks").await, 0);
     let error = "SELECT last_error FROM mill.subscription_state";
-    assert_eq!(database.value::<String>(error).await, "there is no profile \"etl\"");
+    assert_eq!(
+        database.value::<String>(error).await,
+        "there is no profile \"etl\" that a role may use"
+    );
     database
         .execute(
-            "SELECT mill.set_profile('etl');
+            "SELECT mill.set_profile('etl', allowed => ARRAY[current_user]);
              UPDATE mill.subscription_state SET retry_at = NULL;
              SELECT mill.deliver_in_database()",
         )
@@ -269,4 +259,79 @@ async fn a_profile_of_a_subscription_or_of_a_run_in_progress_is_not_removed() {
     refused("task \"b\" of run 1").await;
     database.execute("SELECT mill.cancel_run(1)").await;
     assert!(database.value::<bool>("SELECT mill.drop_profile('etl')").await);
+}
+
+/// Returns how many blocks a check of all backlogs reads, as the fewest of 30 calls, each rolled back.
+async fn blocks_of_a_check(database: &Database) -> i64 {
+    let mut fewest = i64::MAX;
+    for _ in 0..30 {
+        database.execute("BEGIN").await;
+        let blocks = database.blocks_of("SELECT mill.check_backlogs()").await;
+        fewest = fewest.min(blocks);
+        database.execute("ROLLBACK").await;
+    }
+    fewest
+}
+
+#[tokio::test]
+async fn a_check_of_the_backlog_of_one_queue_reads_no_other_queue() {
+    let database = Database::new().await;
+    database.execute("ALTER TABLE mill.tasks SET (autovacuum_enabled = off)").await;
+    let options = json!({"events": ["queue_backlog"], "queue": "z", "min_pending": 100});
+    subscribe(&database, "s", options).await;
+    let enqueue = |queue| {
+        format!(
+            "SELECT mill.enqueue_many(array_fill('SELECT 1'::text, ARRAY[20000]), queue => '{queue}')"
+        )
+    };
+    database.execute("SELECT mill.enqueue('SELECT 1', queue => 'm')").await;
+    let alone = blocks_of_a_check(&database).await;
+    for queue in ["a", "zz"] {
+        database.execute(&enqueue(queue)).await;
+    }
+    let among_others = blocks_of_a_check(&database).await;
+    println!("blocks of a check: {alone}, and {among_others} with 40,000 tasks of other queues");
+    assert!(among_others <= alone + 10, "{among_others} blocks, and {alone} without other tasks");
+    let counted = async |queue: &str| {
+        let count = format!("SELECT sum(pending)::bigint FROM mill.pending_by_queue({queue}, 500)");
+        database.value::<Option<i64>>(&count).await
+    };
+    let found = [counted("NULL").await, counted("'a'").await, counted("'m'").await];
+    assert_eq!(found, [Some(1001), Some(500), Some(1)]);
+    assert_eq!([counted("'b'").await, counted("'zzz'").await], [None, None]);
+}
+
+#[tokio::test]
+async fn subscriptions_with_the_same_filter_share_one_count_and_are_reported_apart() {
+    let database = Database::new().await;
+    for n in 0..50 {
+        let options = json!({"events": ["queue_backlog"], "min_pending": 1 + n % 5});
+        subscribe(&database, &format!("s{n}"), options).await;
+    }
+    database
+        .execute(
+            "SELECT mill.enqueue('SELECT 1', queue => 'q' || g) FROM generate_series(1, 100) AS g;
+             SELECT mill.enqueue('SELECT 1', queue => 'q1') FROM generate_series(1, 2)",
+        )
+        .await;
+    database.execute("BEGIN").await;
+    let before = "SELECT pg_stat_get_xact_numscans('mill.tasks_pending'::regclass)";
+    let unread: i64 = database.value(before).await;
+    // q1 has three tasks, the other 99 queues one.
+    let expected = 10 * (100 + 1 + 1);
+    assert_eq!(database.value::<i32>("SELECT mill.check_backlogs()").await, expected);
+    let scans = database.value::<i64>(before).await - unread;
+    database.execute("COMMIT").await;
+    println!("scans of an index of 100 lanes for 50 subscriptions: {scans}");
+    assert!(scans < 400, "{scans} scans");
+    database
+        .execute(
+            "SELECT mill.cancel(id) FROM mill.tasks WHERE queue = 'q1';
+             UPDATE mill.subscription_state SET backlog_checked_at = NULL",
+        )
+        .await;
+    assert_eq!(database.value::<i32>("SELECT mill.check_backlogs()").await, 30);
+    let resolved = "SELECT count(*) FROM mill.notifications
+        WHERE document->>'queue' = 'q1' AND (document->>'resolved')::boolean";
+    assert_eq!(database.value::<i64>(resolved).await, 30);
 }

@@ -158,11 +158,11 @@ async fn a_lowered_limit_also_holds_for_tasks_that_wait_for_a_later_limit() {
 
 #[tokio::test]
 async fn a_task_whose_limit_ended_with_its_run_gets_a_new_one() {
-    let repeats = ("PERFORM mill.renew_chains();", "");
+    let repeats = ("unnest(missing)", "unnest('{}'::bigint[])");
     for planted in [None, Some(repeats)] {
         let database = Database::new().await;
         if let Some(defect) = planted {
-            plant(&database, "mill.reconcile_limits", defect).await;
+            plant(&database, "mill.renew_chains", defect).await;
         }
         database
             .execute(
@@ -171,6 +171,7 @@ async fn a_task_whose_limit_ended_with_its_run_gets_a_new_one() {
                    SELECT mill.start_run('{j}');
                    SELECT mill.enqueue('SELECT 1', group_name => 'g', run_id => id) FROM mill.runs;
                    SELECT mill.enqueue('SELECT 1', group_name => 'g', run_id => id) FROM mill.runs;
+                   SELECT mill.renew_chains(NULL);
                    SELECT mill.cancel_run(id) FROM mill.runs; SELECT mill.advance_run(id) FROM mill.runs;
                    SELECT mill.advance_run(id) FROM mill.runs"#,
             )
@@ -178,12 +179,7 @@ async fn a_task_whose_limit_ended_with_its_run_gets_a_new_one() {
         assert_eq!(states(&database).await, "blocked 2");
         let limits = "SELECT count(*) FROM mill.limits WHERE kind = 'group'";
         assert_eq!(database.value::<i64>(limits).await, 1, "tasks wait for the limit");
-        database
-            .execute(
-                "DELETE FROM mill.limits; DELETE FROM mill.limit_reconciliation; SELECT mill.reconcile_limits();
-                 SELECT mill.grant_waiting_permits()",
-            )
-            .await;
+        database.execute("DELETE FROM mill.limits; SELECT mill.grant_waiting_permits()").await;
         let expected = if planted.is_some() { "blocked 2" } else { "blocked 1, pending 1" };
         assert_eq!(states(&database).await, expected);
     }
@@ -244,7 +240,7 @@ async fn a_worker_runs_tasks_whose_limit_was_the_only_one_and_is_gone() {
         .execute(
             "SELECT mill.set_group('g', max_running => 1);
              SELECT mill.enqueue('SELECT 1', group_name => 'g', run_id => 7) FROM generate_series(1, 3);
-             DELETE FROM mill.limits",
+             SELECT mill.renew_chains(NULL); DELETE FROM mill.limits",
         )
         .await;
     assert_eq!(states(&database).await, "blocked 3");
@@ -415,7 +411,7 @@ async fn a_task_behind_any_number_of_tasks_on_hold_gets_a_permit() {
     let database = Database::new().await;
     database
         .execute(
-            "SELECT mill.pause('etl');
+            "SELECT mill.pause('etl'), mill.set_max_running('key', 'k', 1);
              SELECT mill.enqueue('SELECT 1', concurrency_key => 'k', queue => 'etl')
              FROM generate_series(1, 3000);
              SELECT mill.enqueue('SELECT 1', concurrency_key => 'k')",
@@ -455,7 +451,12 @@ async fn the_cost_of_a_grant_is_independent_of_the_number_of_waiting_tasks() {
         )
     };
     // Grants search the other priorities first.
-    database.execute("UPDATE mill.priorities SET weight = 0 WHERE priority = 'normal'").await;
+    database
+        .execute(
+            "UPDATE mill.priorities SET weight = 0 WHERE priority = 'normal';
+             SELECT mill.set_max_running('key', 'k', 1)",
+        )
+        .await;
     database.execute(&enqueue(10)).await;
     let few = blocks_of_a_grant(&database).await;
     // Statistics that say that all tasks wait for one limit make other indexes look as good.

@@ -1,5 +1,8 @@
 //! A limit holds over the whole fleet at every moment, and does not delay tasks without the limit.
 
+pub(crate) mod limit_costs;
+pub(crate) mod new_limits;
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::future::join_all;
@@ -323,6 +326,7 @@ async fn an_invalid_limit_is_refused_and_changes_nothing() {
         ("mill.drop_group('g')", "group \"g\" has live tasks"),
         ("mill.enqueue('SELECT 1', group_name => 'nobody')", "there is no group \"nobody\""),
         ("mill.enqueue('SELECT 1', concurrency => 2)", "concurrency requires a concurrency key"),
+        ("mill.enqueue('SELECT 1', concurrency_key => 'k', concurrency => -1)", "not be negative"),
         ("mill.set_max_running('queue', 'q', -1)", "max_running_range"),
         ("mill.set_max_running('group', 'nobody', 1)", "there is no group \"nobody\""),
         ("mill.set_rate('queue', 'q', 0, '1 second')", "rate_starts_range"),
@@ -366,6 +370,7 @@ async fn the_programs_set_show_and_refuse_limits() {
     .succeeds()
     .await;
     ok(&["limit", "set", "c", "--max-running", "1"]).await;
+    database.execute("SELECT mill.grant_waiting_permits()").await;
     let limits = ok(&["limit", "list"]).await;
     for line in ["key", "group", "queue"] {
         assert!(limits.contains(line), "{limits}");

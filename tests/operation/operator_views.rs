@@ -270,6 +270,7 @@ async fn why_names_the_error_that_keeps_a_task_from_a_permit() {
         )
         .await;
     let _worker = Worker::start(&database, &["--readers", "1", "--heartbeat-interval", "200ms"]);
+    database.execute("SELECT mill.set_max_running('key', 'k', 1)").await;
     let id = database.enqueue("SELECT 1", ", concurrency_key => 'k'").await;
     let error = "but a worker reports the error grant_permits: no space for permits";
     until_why(&database, id, &["it is about to get a permit of", error]).await;
@@ -288,7 +289,7 @@ async fn a_running_task_is_shown_with_its_run_its_login_and_its_query() {
     let id: i64 = database.value("SELECT task_id FROM mill.run_tasks").await;
     database.until_waiting_for_lock(id).await;
     let shown =
-        "SELECT (run_id, login = session_user, query LIKE '%pg_advisory_xact_lock(9)%')::text
+        "SELECT (run_id, login = 'mill_test_tasks', query LIKE '%pg_advisory_xact_lock(9)%')::text
         FROM mill.running";
     assert_eq!(database.value::<String>(shown).await, format!("({run},t,t)"));
     let running = queue::task_queries::running(database.client(), None).await.unwrap();

@@ -101,7 +101,7 @@ async fn the_reserved_readers_are_a_share_of_all_spread_by_rank() {
     let database = Database::new().await;
     database
         .execute(
-            "INSERT INTO mill.workers (id, session_lock_key, readers, profiles, heartbeat_interval, orphan_timeout)
+            "INSERT INTO mill.workers (id, session_pid, readers, profiles, heartbeat_interval, orphan_timeout)
              SELECT format('00000000-0000-0000-0000-%s', lpad(n::text, 12, '0'))::uuid, n, 12, '{\"\": 12}', '5 s', '30 s'
              FROM generate_series(1, 10) AS n",
         )
@@ -119,10 +119,10 @@ async fn the_reserved_readers_are_a_share_of_all_spread_by_rank() {
     }
     // A draining worker reserves no readers; 25 % of 97 readers are 25.
     database
-        .execute("DELETE FROM mill.workers WHERE session_lock_key = 1;
-                  UPDATE mill.workers SET readers = 1, profiles = '{\"\": 1}' WHERE session_lock_key = 10;
-                  UPDATE mill.workers SET draining = true WHERE session_lock_key = 2;
-                  UPDATE mill.workers SET readers = 24, profiles = '{\"\": 24}' WHERE session_lock_key = 3")
+        .execute("DELETE FROM mill.workers WHERE session_pid = 1;
+                  UPDATE mill.workers SET readers = 1, profiles = '{\"\": 1}' WHERE session_pid = 10;
+                  UPDATE mill.workers SET draining = true WHERE session_pid = 2;
+                  UPDATE mill.workers SET readers = 24, profiles = '{\"\": 24}' WHERE session_pid = 3")
         .await;
     assert_eq!(database.value::<String>(split).await, "0 24 1 0 0 0 0 0 0");
 }
@@ -152,11 +152,11 @@ async fn every_queue_and_profile_keeps_a_reader_for_other_tasks() {
         database
             .execute(&format!(
                 "SELECT mill.set_reserved_capacity('{level}'); TRUNCATE mill.workers;
-                 INSERT INTO mill.workers (id, session_lock_key, readers, queues, profiles, heartbeat_interval,
+                 INSERT INTO mill.workers (id, session_pid, readers, queues, profiles, heartbeat_interval,
                      orphan_timeout) VALUES {rows}"
             ))
             .await;
-        let reserved = "SELECT coalesce(string_agg(format('%s: %s', w.session_lock_key,
+        let reserved = "SELECT coalesce(string_agg(format('%s: %s', w.session_pid,
                  rtrim(r.reserved || ' ' || r.profile)), ', ' ORDER BY w.id, r.profile), '-')
              FROM mill.reserved_by_profile() r JOIN mill.workers w ON w.id = r.worker_id WHERE r.reserved > 0";
         assert_eq!(database.value::<String>(reserved).await, wanted, "{level} {workers:?}");

@@ -76,7 +76,8 @@ async fn a_limit_that_holds_tasks_back_is_shown_with_its_value() {
                  current_setting('TimeZone'));
              SELECT mill.enqueue('SELECT 1', queue => 'mail'), mill.enqueue('SELECT 1', queue => 'mail'),
                  mill.enqueue('SELECT 1', concurrency_key => 'customer-17'),
-                 mill.enqueue('SELECT 1', group_name => 'later')",
+                 mill.enqueue('SELECT 1', group_name => 'later');
+             SELECT mill.renew_chains(NULL)",
         )
         .await;
     let status = Program::pgmill(&database, &["status"]).succeeds().await;
@@ -120,6 +121,7 @@ async fn a_limit_that_was_removed_is_not_shown_although_its_tasks_are_still_bloc
              SELECT mill.set_group('day', max_running => 1);
              SELECT mill.enqueue('SELECT 1', queue => 'mail'), mill.enqueue('SELECT 1', queue => 'mail'),
                  mill.enqueue('SELECT 1', group_name => 'day'), mill.enqueue('SELECT 1', group_name => 'day');
+             SELECT mill.renew_chains(NULL);
              UPDATE mill.tasks SET due_at = now() - interval '6 minutes'",
         )
         .await;

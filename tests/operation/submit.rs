@@ -1,5 +1,7 @@
 //! An enqueue belongs to the caller's transaction, a key has one live task, and due tasks run.
 
+pub(crate) mod wake_ups;
+
 use std::collections::HashSet;
 
 use futures_util::future::join_all;
@@ -47,7 +49,7 @@ async fn a_second_enqueue_with_a_live_key_gets_the_first_task_until_that_one_end
     database.execute(&format!("SELECT mill.cancel({})", first.id)).await;
     let third = submit().await;
     assert!(third.created && third.id != first.id);
-    let _worker = Worker::start(&database, &["--readers", "1"]);
+    let _worker = Worker::start_as_superuser(&database, "the task enqueues", &["--readers", "1"]);
     assert_eq!(database.outcome(third.id.0).await, "succeeded");
     let fourth = submit().await;
     assert!(fourth.created);
@@ -202,6 +204,7 @@ async fn defaults_in_help_and_docs_are_those_of_the_schema() {
         ("mode", task_defaults::MODE.to_string()),
         ("concurrency", task_defaults::CONCURRENCY.to_string()),
     ];
+    database.execute("SELECT mill.grant_waiting_permits()").await;
     for (id, key) in [(TaskId(by_sql), "sql"), (by_client, "client")] {
         let sql = "SELECT t.queue::text, t.priority::text, t.max_attempts::text,
                 extract(epoch FROM t.retry_interval)::float8, t.backoff::text, t.jitter::text,

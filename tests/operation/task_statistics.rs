@@ -76,10 +76,46 @@ async fn a_message_becomes_a_pattern_without_its_variable_parts() {
         ("of 6a1f7c52-9f3e-4c0b-8d7e-0123456789ab on 2026-11-22 08:15:00", "of # on # #"),
         ("at 0x7ffd9", "at #"),
         ("table t17 is gone", "table t# is gone"),
+        ("l'objet « a'b »\u{a0}: d’été n’existe", "l'objet «…»\u{a0}: d’été n’existe"),
+        ("об'єкт 'x' не", "об'єкт '…' не"),
+        ("\u{663}\u{664} von \u{ff11}2", "# von #"),
+        ("12\u{202f}345\u{a0}678 octets", "# octets"),
     ] {
         let quoted = message.replace('\'', "''");
         let sql = format!("SELECT mill.message_pattern('{quoted}')");
         assert_eq!(database.value::<String>(&sql).await, pattern);
+    }
+}
+
+/// Forms of the translations of the server, and of applications.
+#[tokio::test]
+async fn one_cause_is_one_group_in_every_language() {
+    let database = Database::new().await;
+    for form in [
+        "invalid input syntax for type integer: \"%s\"",
+        "ungültige Eingabesyntax für Typ integer: »%s«",
+        "ungültige Eingabesyntax für Typ integer: „%s“",
+        "Benutzer ‚%s‘ existiert nicht",
+        "syntaxe en entrée invalide pour le type integer : «\u{a0}%s\u{a0}»",
+        "syntaxe en entrée invalide pour le type integer\u{202f}: «\u{202f}%s\u{202f}»",
+        "syntaxe en entrée invalide pour l'entrée de type integer : « %s »",
+        "l’utilisateur ‹ %s › n’existe pas",
+        "la sintaxis de entrada no es válida para tipo integer: «%s»",
+        "неверный синтаксис для типа integer: \"%s\"",
+        "ошибка в строке „%s”",
+        "型integerの入力構文が不正です: \"%s\"",
+        "リレーション「%s」は存在しません",
+        "整数类型输入语法无效: “%s”",
+        "关系‘%s’不存在",
+        "表'%s'は存在しません",
+        "fältet ”%s” saknas",
+    ] {
+        let patterns = "SELECT array_agg(DISTINCT mill.message_pattern(replace($1, '%s', value)))
+            FROM unnest($2::text[]) AS value";
+        let values = ["abc1-xa", "abc 22-xb", "", "x, y: z", "日本", "12", "é.è"];
+        let row = &database.rows(patterns, &[&form, &&values[..]]).await[0];
+        let patterns: Vec<String> = row.get(0);
+        assert!(patterns.len() == 1 && patterns[0].contains('…'), "{form}: {patterns:?}");
     }
 }
 

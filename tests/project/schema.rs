@@ -16,8 +16,8 @@ use queue::retry::RetryDecision;
 use queue::run::{Expected, JoinMode, RunState, RunTaskState};
 use queue::subscription::NotifyEvent;
 use queue::{
-    Backoff, Claim, Isolation, LimitKind, Mode, Outcome, Priority, ReservedCapacity, State, TaskId,
-    WorkerId, cancel, drift, limit, promote, prune, reclaim, schema,
+    Backoff, Claim, Isolation, LimitKind, Mode, Outcome, Priority, ReservedCapacity, State,
+    WorkerId, cancel, drift, limit, promote, reclaim, schema,
 };
 use schedule::enums::{BackfillState, DeclaredIn, Event, FireMode, Overlap};
 
@@ -118,11 +118,11 @@ async fn a_retention_beyond_the_times_of_the_server_is_refused_and_shortened_if_
              ALTER TABLE mill.settings ENABLE TRIGGER audit_settings"
         ))
         .await;
-    assert!(prune::prune(database.client()).await.is_err());
+    assert!(database.client().batch_execute("SELECT mill.prune()").await.is_err());
     schema::init(database.client()).await.unwrap();
     let stored = "SELECT history_retention::text FROM mill.settings";
     assert_eq!(database.value::<String>(stored).await, "1000 years");
-    assert_eq!(prune::prune(database.client()).await.unwrap(), 0);
+    assert_eq!(database.value::<i32>("SELECT mill.prune()").await, 0);
     database.execute("UPDATE mill.settings SET audit_retention = '1000 years'").await;
 }
 
@@ -173,7 +173,11 @@ async fn another_version_of_the_schema_is_refused_with_a_remedy() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_on_a_database_without_the_schema_names_the_command_that_creates_it() {
     let database = Database::empty().await;
-    let mut worker = Worker::start(&database, &["--readers", "1"]);
+    let mut worker = Worker::start_as_superuser(
+        &database,
+        "without the schema there is no role for logins",
+        &["--readers", "1"],
+    );
     assert_eq!(worker.ended().await.code(), Some(i32::from(exit::REFUSED)));
     let log = worker.log();
     assert!(
@@ -385,61 +389,6 @@ fn the_diagram_in_the_architecture_equals_the_state_graph() {
     let drawn: BTreeSet<(String, String)> = text.lines().filter_map(edge).collect();
     let graph = graph().into_iter().map(|(from, to)| (from.to_owned(), to.to_owned())).collect();
     assert_eq!(drawn, graph);
-}
-
-const DAYS: &str = "SELECT array_agg(right(relname, 8) ORDER BY relname) FROM pg_class
-    JOIN pg_inherits ON inhrelid = oid WHERE inhparent = 'mill.attempts'::regclass";
-
-#[tokio::test]
-async fn history_has_a_partition_for_every_day_ahead_and_none_past_retention() {
-    let database = Database::new().await;
-    let ahead: Vec<String> = database
-        .value(
-            "SELECT array_agg(to_char((now() AT TIME ZONE 'UTC')::date + n, 'YYYYMMDD') ORDER BY n)
-             FROM generate_series(0, 7) AS n",
-        )
-        .await;
-    assert_eq!(database.value::<Vec<String>>(DAYS).await, ahead);
-    assert_eq!(prune::prepare_history(database.client()).await.unwrap(), 0);
-
-    for days_ago in [400, 32, 31, 30, 29, 9, 8, 7, 1] {
-        database.create_day(days_ago).await;
-    }
-    database.execute("CREATE TABLE mill.attempts_of_mine (n int)").await;
-    // A day is dropped when all of it is older than 30 days. The day that began exactly 30 days ago
-    // is kept.
-    assert_eq!(prune::prune(database.client()).await.unwrap(), 3);
-    assert_eq!(prune::prune(database.client()).await.unwrap(), 0);
-    database.execute("UPDATE mill.settings SET history_retention = '8 days'").await;
-    assert_eq!(prune::prune(database.client()).await.unwrap(), 3);
-    assert_eq!(database.value::<Vec<String>>(DAYS).await.len(), 3 + ahead.len());
-    database.execute("TABLE mill.attempts_of_mine").await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_missing_day_is_created_before_any_claim() {
-    let database = Database::new().await;
-    let today: String = database
-        .value("SELECT 'mill.attempts_' || to_char(now() AT TIME ZONE 'UTC', 'YYYYMMDD')")
-        .await;
-    let drop_today = format!("DROP TABLE IF EXISTS {today}");
-    database.execute(&drop_today).await;
-    // Cancelling also creates the partition of the day, because perhaps no worker is running.
-    let id = database.enqueue("SELECT 1", "").await;
-    assert_eq!(cancel::cancel(database.client(), TaskId(id)).await.unwrap(), "cancelled");
-    database.execute(&drop_today).await;
-    assert_eq!(prune::prepare_history(database.client()).await.unwrap(), 1);
-    database.execute(&drop_today).await;
-    let _worker = Worker::start(&database, &["--readers", "1"]);
-    assert_eq!(database.run("SELECT 1", "").await.outcome, "succeeded");
-    let default: i64 = database
-        .value(
-            "SELECT count(*) FROM pg_inherits JOIN pg_class ON oid = inhrelid
-             WHERE inhparent = 'mill.attempts'::regclass
-                AND pg_get_expr(relpartbound, oid) = 'DEFAULT'",
-        )
-        .await;
-    assert_eq!(default, 0, "a DEFAULT partition would hide a missing day");
 }
 
 #[tokio::test]

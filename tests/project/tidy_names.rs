@@ -47,7 +47,6 @@ const RENAMED: &[(&str, &str)] = &[
     ("moved_back", "shift_position_back"),
     ("orphans_reclaimed", "tasks_reclaimed"),
     ("plan_anew", "replan_schedule"),
-    ("presence", "session_lock_key"),
     ("presences", "live_sessions"),
     ("put_own_job", "put_schedule_job"),
     ("record_act", "record_audit"),

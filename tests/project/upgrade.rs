@@ -197,12 +197,12 @@ async fn a_migration_is_applied_once_and_atomically() {
         .execute("CREATE TABLE applied (version int); GRANT INSERT ON applied TO mill_owner")
         .await;
     // Wait until both programs have read the version, before either of them continues.
-    database.execute("SELECT pg_advisory_lock(7236270911)").await;
+    database.execute("BEGIN; LOCK TABLE mill.schema_version IN ROW EXCLUSIVE MODE").await;
     let go = async {
-        let waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'advisory'
+        let waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'relation'
             AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
         eventually("both wait", async || database.value::<i64>(waiting).await == 2).await;
-        database.execute("SELECT pg_advisory_unlock(7236270911)").await;
+        database.execute("COMMIT").await;
     };
     let (migrations, again) = ([next, last], [next, last]);
     let (a, b, ()) = tokio::join!(upgrade(&one, &migrations, ""), upgrade(&other, &again, ""), go);

@@ -10,6 +10,7 @@ use std::fs;
 use queue::schema::{SCHEMA, VERSION};
 use queue::upgrade::{MIGRATIONS, upgrade};
 
+use crate::harness::database::create_logins;
 use crate::harness::{Database, Worker};
 use crate::project::schema::{dump, no_drift};
 use crate::project::tidy::{files, literals, root, statement_name, without_tests};
@@ -32,6 +33,7 @@ pub(crate) async fn at_version(version: i32) -> Database {
         schema = schema.replace(REFUSED_CLAUSE, "");
     }
     database.execute(&schema).await;
+    create_logins(database.client()).await;
     database
 }
 

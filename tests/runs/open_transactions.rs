@@ -21,28 +21,22 @@ async fn run_with_keys(database: &Database) -> i64 {
     start(database, "j").await
 }
 
-const ENQUEUE_WITH_KEY: &str = "BEGIN; SELECT mill.enqueue('SELECT 1', concurrency_key => 'k')";
-
 #[tokio::test(flavor = "multi_thread")]
-async fn a_task_waits_for_the_transaction_that_creates_its_key_and_the_others_run() {
+async fn a_task_waits_for_the_transaction_that_creates_its_limit_and_the_others_run() {
     let database = Database::new().await;
-    let producer = database.connect().await;
-    producer.batch_execute(ENQUEUE_WITH_KEY).await.unwrap();
+    let operator = database.connect().await;
+    operator.batch_execute("BEGIN; SELECT mill.set_max_running('key', 'k', 2)").await.unwrap();
     let run = run_with_keys(&database).await;
     let states = "SELECT string_agg(name || ' ' || state, ', ' ORDER BY name) FROM mill.run_tasks";
-    assert_eq!(
-        database.value::<String>(states).await,
-        "free released, keyed ready, other released"
-    );
     let _worker = Worker::start(&database, &["--readers", "2", "--poll-interval", "50ms"]);
     eventually("the other tasks end", async || {
-        database.value::<String>(states).await == "free succeeded, keyed ready, other succeeded"
+        database.value::<String>(states).await == "free succeeded, keyed released, other succeeded"
     })
     .await;
-    let waits = "it is ready and enters its queue when concurrency key \"k\" has a limit, \
+    let waits = "it waits until a worker has created the limit of concurrency key \"k\", \
         which another transaction may be creating or removing";
     assert_eq!(why(&database, run, "keyed").await, waits);
-    producer.batch_execute("COMMIT").await.unwrap();
+    operator.batch_execute("COMMIT").await.unwrap();
     let ended = format!("SELECT state = 'succeeded' FROM mill.runs WHERE id = {run}");
     eventually("the run ends", async || database.value::<bool>(&ended).await).await;
     database.until_empty().await;
@@ -51,8 +45,7 @@ async fn a_task_waits_for_the_transaction_that_creates_its_key_and_the_others_ru
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_that_a_poll_finds_is_advanced_while_tasks_of_a_locked_run_end() {
     let database = Database::new().await;
-    let producer = database.connect().await;
-    producer.batch_execute(ENQUEUE_WITH_KEY).await.unwrap();
+    database.execute("SELECT mill.set_group('paused', max_running => 0)").await;
     let tasks: Vec<_> = (0..2000)
         .map(|n| json!({"name": format!("t{n}"), "statement": "SELECT pg_sleep(0.1)", "priority": "low"}))
         .collect();
@@ -62,12 +55,15 @@ async fn a_run_that_a_poll_finds_is_advanced_while_tasks_of_a_locked_run_end() {
     // Each advance of this run waits, and while it does, further tasks of this run end.
     let lock = format!("BEGIN; SELECT FROM mill.runs WHERE id = {long} FOR UPDATE");
     holder.batch_execute(&lock).await.unwrap();
-    let found_by_polls = run_with_keys(&database).await;
+    let paused = json!([{"name": "paused", "statement": "SELECT 1", "group": "paused"}]);
+    job(&database, "j", paused).await;
+    let found_by_polls = start(&database, "j").await;
     let _worker = Worker::start(&database, &["--readers", "4", "--poll-interval", "50ms"]);
     let attempts = "SELECT count(*) FROM mill.attempts WHERE name LIKE 't%'";
     eventually("tasks end", async || database.value::<i64>(attempts).await > 20).await;
-    producer.batch_execute("COMMIT").await.unwrap();
-    let ended = format!("SELECT state = 'succeeded' FROM mill.runs WHERE id = {found_by_polls}");
+    // No worker has run this task, so none advances its run by itself.
+    database.execute("SELECT mill.cancel(id) FROM mill.tasks WHERE name = 'paused'").await;
+    let ended = format!("SELECT state = 'cancelled' FROM mill.runs WHERE id = {found_by_polls}");
     eventually("the run ends", async || database.value::<bool>(&ended).await).await;
     let left = format!("SELECT count(*) FROM mill.tasks WHERE run_id = {long}");
     assert!(database.value::<i64>(&left).await > 0, "it was advanced after the other run only");
@@ -133,7 +129,7 @@ async fn a_claim_for_closed_sessions_in_a_locked_run_keeps_no_other_task_waiting
     let database = Database::new().await;
     let proxy = Proxy::start(&database.url()).await.unwrap();
     let flags = ["--readers", "2", "--poll-interval", "50ms"];
-    let _worker = Worker::start_at(&proxy.url(&database.url()), &flags);
+    let _worker = Worker::start_through(&proxy.url(&database.worker_url()), &database, &flags);
     let readers = "SELECT coalesce(array_agg(pid), '{}') FROM pg_stat_activity
         WHERE datname = current_database() AND application_name LIKE 'pgmill reader %'";
     let pids = async || database.value::<Vec<i32>>(readers).await;
@@ -167,37 +163,18 @@ async fn a_claim_for_closed_sessions_in_a_locked_run_keeps_no_other_task_waiting
 }
 
 #[tokio::test]
-async fn an_approval_is_refused_while_a_transaction_creates_the_key() {
+async fn an_approval_waits_for_no_transaction_that_creates_a_limit() {
     let database = Database::new().await;
     let tasks =
         json!([{"name": "t", "statement": "SELECT 1", "concurrency_key": "k", "approval": true}]);
     job(&database, "j", tasks).await;
     let run = start(&database, "j").await;
-    let (producer, operator) = (database.connect().await, database.connect().await);
-    producer.batch_execute(ENQUEUE_WITH_KEY).await.unwrap();
-    let approve = format!("SELECT mill.approve({run}, 't')");
-    let error = operator.batch_execute(&approve).await.unwrap_err();
-    assert_eq!(error.code(), Some(&SqlState::LOCK_NOT_AVAILABLE));
-    let needed = "SELECT count(*) FROM mill.approvals_needed";
-    assert_eq!(database.value::<i64>(needed).await, 1);
-    producer.batch_execute("COMMIT").await.unwrap();
+    let (holder, operator) = (database.connect().await, database.connect().await);
+    holder.batch_execute("BEGIN; SELECT mill.set_max_running('key', 'k', 2)").await.unwrap();
+    let approve = format!("SET lock_timeout = '1ms'; SELECT mill.approve({run}, 't')");
     operator.batch_execute(&approve).await.unwrap();
     let state = "SELECT state::text FROM mill.run_tasks";
     assert_eq!(database.value::<String>(state).await, "released");
-}
-
-#[tokio::test]
-async fn tasks_whose_keys_are_new_are_released_in_the_same_pass() {
-    let database = Database::new().await;
-    run_with_keys(&database).await;
-    let states = "SELECT string_agg(name || ' ' || state, ', ' ORDER BY name) FROM mill.run_tasks";
-    assert_eq!(
-        database.value::<String>(states).await,
-        "free released, keyed released, other released"
-    );
-    let limits =
-        "SELECT string_agg(name || ' ' || max_running, ', ' ORDER BY name) FROM mill.limits";
-    assert_eq!(database.value::<String>(limits).await, "f 1, k 1");
 }
 
 #[tokio::test]

@@ -292,7 +292,7 @@ async fn an_action_that_is_or_may_be_committed_does_not_ask_for_another_try() {
         &["schedule", "backfill", "s", "--from", "2026-01-01", "--to", "2026-01-03"],
         &["apply", script.to_str().unwrap()],
     ] {
-        let answer = cut("pgmill.notify", Cut::Before, arguments).await;
+        let answer = cut("queue.notify", Cut::Before, arguments).await;
         assert!(answer.0 == 0 && !answer.1.is_empty(), "{arguments:?}: {answer:?}");
     }
     for (arguments, (action, count)) in [

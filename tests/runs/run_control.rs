@@ -3,7 +3,7 @@
 use queue::prune;
 use serde_json::json;
 
-use crate::harness::{Database, Fleet, Program, Worker, eventually};
+use crate::harness::{Database, Program, Worker, eventually};
 use crate::runs::run::{FLAGS, assert_in_order, end, job, start, states, why};
 
 /// Declares a job: `a` fails, `b` depends on `a`, and `c` on `b`. `d` succeeds, and `e` depends on
@@ -309,7 +309,8 @@ async fn a_task_adds_tasks_to_its_run_and_they_exist_if_it_commits() {
         ]),
     )
     .await;
-    let _fleet = Fleet::start(&database, 2, &FLAGS);
+    let _fleet = [(); 2]
+        .map(|()| Worker::start_as_superuser(&database, "the task adds tasks to its run", &FLAGS));
     let run = start(&database, "fan").await;
     assert_eq!(end(&database, run).await, "succeeded");
     assert_eq!(database.value::<Vec<i64>>("SELECT array_agg(n) FROM total").await, [210]);
@@ -401,12 +402,13 @@ async fn old_runs_are_deleted_until_none_is_left_while_history_is_read() {
     // A reader of history keeps its old day from being dropped, but not the runs from being deleted.
     let reader = database.connect().await;
     reader.batch_execute("BEGIN; SELECT FROM mill.attempts_20200101").await.unwrap();
-    assert!(prune::prune(database.client()).await.is_err());
-    for deleted in [1000, 1000, 500, 0] {
-        assert_eq!(prune::prune_runs(database.client()).await.unwrap(), deleted);
+    assert_eq!(prune::prune_history(database.client()).await.unwrap(), (0, 1));
+    assert_eq!(database.value::<i32>("SELECT mill.prune()").await, 0);
+    for deleted in [(1000, true), (500, false), (0, false)] {
+        assert_eq!(prune::prune(database.client(), &prune::PARTS[0]).await.unwrap(), deleted);
     }
     reader.batch_execute("COMMIT").await.unwrap();
-    assert_eq!(prune::prune(database.client()).await.unwrap(), 1);
+    assert_eq!(prune::prune_history(database.client()).await.unwrap(), (1, 0));
 }
 
 #[tokio::test]

@@ -448,9 +448,9 @@ async fn the_log_is_kept_for_the_configured_time() {
         )
         .await;
     // The entries of day 30 are deleted, too: they are some microseconds too old.
-    assert_eq!(queue::prune::prune_schedule_log(database.client()).await.unwrap(), 11);
+    assert_eq!(database.value::<i32>("SELECT mill.prune_schedule_log()").await, 11);
     database.execute("UPDATE mill.settings SET schedule_log_retention = '3 days 1 hour'").await;
-    assert_eq!(queue::prune::prune_schedule_log(database.client()).await.unwrap(), 26);
+    assert_eq!(database.value::<i32>("SELECT mill.prune_schedule_log()").await, 26);
     assert_eq!(events(&database, "s").await, "fired 3");
 }
 

@@ -179,6 +179,8 @@ async fn names_are_quoted_and_a_probe_can_neither_hang_nor_write_nor_disturb_oth
             r#"CREATE SCHEMA "sel""ect";
             CREATE TABLE "sel""ect"."order; DROP TABLE victim" ("from" timestamptz NOT NULL, "user" int);
             INSERT INTO "sel""ect"."order; DROP TABLE victim" VALUES (now() - interval '1 hour', 1);
+            GRANT USAGE ON SCHEMA "sel""ect" TO mill_test_tasks;
+            GRANT SELECT ON "sel""ect"."order; DROP TABLE victim" TO mill_test_tasks;
             CREATE TABLE victim (n int);
             CREATE FUNCTION writes() RETURNS bigint LANGUAGE sql AS 'INSERT INTO victim VALUES (1) RETURNING 1::bigint'"#,
         )

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use pgmill_client::{TaskId, history, notify, task, why};
+use pgmill_client::{TaskId, history, task, why};
 
 use crate::harness::console::Console;
 use crate::harness::login::Login;
@@ -147,7 +147,6 @@ async fn no_program_calls_what_a_task_has_planted() {
     assert!(task(&application, TaskId(1)).await.unwrap().is_some());
     assert!(!history(&application, TaskId(1)).await.unwrap().is_empty());
     why(&application, TaskId(1)).await.unwrap();
-    notify(&application).await.unwrap();
     for sql in [
         "SELECT mill.enqueue('SELECT 1', run_as => 'bi')",
         "CALL mill.wait(1)",

@@ -7,13 +7,13 @@ use crate::harness::login::{Login, PASSWORD, answer};
 use crate::harness::{Database, Program, Worker, eventually};
 
 /// A configuration with profiles, in files readable only by the owner; removed on drop.
-struct Config {
+pub(crate) struct Config {
     folder: PathBuf,
 }
 
 impl Config {
     /// Creates profiles, each with a login whose connection string is in a separate file.
-    fn new(database: &Database, profiles: &[(&str, &Login<'_>)]) -> Self {
+    pub(crate) fn new(database: &Database, profiles: &[(&str, &Login<'_>)]) -> Self {
         let folder = std::env::temp_dir().join(format!("pgmill-{}", database.name()));
         std::fs::create_dir_all(&folder).unwrap();
         let mut text = String::new();
@@ -26,7 +26,7 @@ impl Config {
         Self { folder }
     }
 
-    fn path(&self) -> String {
+    pub(crate) fn path(&self) -> String {
         self.folder.join("worker.toml").to_str().unwrap().to_owned()
     }
 }
@@ -251,4 +251,51 @@ async fn no_task_runs_as_superuser_unless_that_is_allowed() {
     assert!(worker.terminate().await.success());
     tasks.drop().await;
     etl.drop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_of_a_profile_ends_with_the_right_to_use_it_and_is_of_no_use_to_others() {
+    let database = Database::new().await;
+    let loaders = Login::new(&database, "loaders", "").await;
+    let loader = Login::new(&database, "loader", "mill_producer").await;
+    let other = Login::new(&database, "other", "mill_producer, mill_operator").await;
+    let allow = format!(
+        "GRANT {0} TO {1}; SELECT mill.set_profile('etl', allowed => ARRAY['{0}']), mill.set_profile('another')",
+        loaders.name, loader.name
+    );
+    database.execute(&allow).await;
+    let (may, may_not) = (loader.connect().await, other.connect().await);
+    let key: String = may.query_one("SELECT mill.profile('etl')::text", &[]).await.unwrap().get(0);
+    let submit = format!("SELECT mill.submit('SELECT $1', params => '[1]', profile => '{key}')");
+    assert_eq!(answer(&may, &submit).await, "ok");
+    assert_eq!(answer(&loader.connect().await, &submit).await, "ok");
+    assert_eq!(answer(&may_not, &submit).await, "42501");
+    // An operator may steer the task, but not change what the login of the profile does.
+    for (change, result) in [(r#"{"priority": "high"}"#, "ok"), (r#"{"params": [2]}"#, "42501")] {
+        let change = format!("SELECT mill.change_task(1, '{change}')");
+        assert_eq!(answer(&may_not, &change).await, result, "{change}");
+    }
+    database.execute(&format!("REVOKE {} FROM {}", loaders.name, loader.name)).await;
+    assert_eq!(answer(&may, &submit).await, "42501");
+    drop((may, may_not));
+    for login in [loader, other, loaders] {
+        login.gone().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tasks_run_as_the_role_that_their_login_assumes_by_default() {
+    let database = Database::new().await;
+    let data = Login::new(&database, "data", "").await;
+    let tasks = Login::new(&database, "tasks", "").await;
+    let role = format!("GRANT {0} TO {1}; ALTER ROLE {1} SET role = {0}", data.name, tasks.name);
+    database.execute(&role).await;
+    let mut worker = Worker::start(&database, &["--readers", "1", "--task-url", &tasks.url()]);
+    for _ in 0..2 {
+        assert_eq!(database.run(WHO, "").await.row(0), [&tasks.name, &data.name]);
+        assert_eq!(database.run("SET ROLE NONE", "").await.outcome, "succeeded");
+    }
+    assert!(worker.terminate().await.success());
+    tasks.gone().await;
+    data.gone().await;
 }

@@ -276,3 +276,108 @@ async fn the_printed_configuration_names_the_file_and_keeps_its_contents() {
     );
     assert_silent("the configuration", &shown);
 }
+
+/// A connection string or a URL in the place of something else: the name of a file, of a variable, of a
+/// context, of a subcommand.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_argument_that_may_contain_a_password_is_repeated() {
+    let database = Database::new().await;
+    let url = format!("postgres://postgres:{SECRET}@127.0.0.1/none");
+    let pairs = format!("host=127.0.0.1 user=postgres password={SECRET}");
+    let spaced = format!("postgres://postgres:x {SECRET}@127.0.0.1/none");
+    let of_programs = [
+        (Program::pgmill as fn(&Database, &[&str]) -> Program, vec!["status"]),
+        (Program::enqueue, vec!["SELECT 1"]),
+    ];
+    for value in [&url, &pairs, &spaced] {
+        for (program, arguments) in &of_programs {
+            for wrong in [
+                vec!["--database-url-file", value],
+                vec!["--no-such-flag", value],
+                vec!["--timeout", value],
+                vec![value, "--wait=soon"],
+                vec!["--file", value],
+                vec!["--params-file", value],
+                vec!["--context", value],
+                vec!["--contexts-file", value],
+            ] {
+                let all = [&arguments[..], &wrong[..]].concat();
+                let (code, stdout, stderr) = program(&database, &all).run().await;
+                assert_ne!(code, 0, "{all:?}");
+                assert_silent(&format!("{all:?}"), &(stdout + &stderr));
+            }
+        }
+        for name in ["PGSERVICE", "PGSERVICEFILE", "PGPASSFILE", "PGSSLROOTCERT", "PGSSLCERT"] {
+            let mut command = Program::pgmill(&database, &["status"]).into_command();
+            command.env(name, value).env("PGSERVICE", "x").env("PGSSLMODE", "verify-ca");
+            let output = command.env(name, value).output().unwrap();
+            assert!(!output.status.success(), "{name}");
+            assert_silent(
+                name,
+                &String::from_utf8([output.stdout, output.stderr].concat()).unwrap(),
+            );
+        }
+        let (code, stdout, stderr) = Program::pgmill(&database, &[value, "status"]).run().await;
+        assert_ne!(code, 0);
+        assert_silent("the name of a subcommand", &(stdout + &stderr));
+    }
+}
+
+/// As [`no_argument_that_may_contain_a_password_is_repeated`], for the settings of a worker.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_setting_that_may_contain_a_password_is_repeated() {
+    let database = Database::new().await;
+    let url = format!("postgres://postgres:{SECRET}@127.0.0.1/none");
+    let hook = format!("https://hooks.example/{SECRET}");
+    let pairs = format!("host=127.0.0.1 user=postgres password={SECRET}");
+    let spaced = format!("postgres://postgres:x {SECRET}@127.0.0.1/none");
+    let config = std::env::temp_dir().join(format!("pgmill-{}-wrong.toml", database.name()));
+    let path = config.to_str().unwrap();
+    let webhook = |key: &str, value: &str| {
+        format!("[destinations.hook]\nkind = \"webhook\"\n{key} = {value:?}\n")
+    };
+    for text in [
+        format!("[run_as.etl]\nurl_file = {url:?}\n"),
+        format!("[run_as.etl]\nurl_env = {url:?}\n"),
+        format!("[targets.dwh]\nurl_file = {spaced:?}\n"),
+        format!("task_url_file = {url:?}\n"),
+        format!("poll_interval = {url:?}\n"),
+        format!("queues = [{pairs:?}]\n"),
+        format!("otlp_endpoint = {url:?}\n"),
+        format!("otlp_headers_file = {hook:?}\notlp_endpoint = \"http://127.0.0.1:1\"\n"),
+        webhook("url_file", &hook),
+        webhook("url", "https://hooks.example\"\nheaders_file = \"x://u:Xyzzy-4711@h"),
+        webhook("ca_file", &hook) + "url = \"https://hooks.example\"\n",
+    ] {
+        std::fs::write(&config, &text).unwrap();
+        let flags = ["--config", path, "--readers", "1"];
+        let mut worker = Worker::start_at(&database.worker_url(), &flags);
+        assert!(!worker.ended().await.success(), "{text}");
+        assert_silent(&text, &worker.log());
+    }
+    for flags in [
+        vec!["--config", &url],
+        vec!["--database-url-file", &url],
+        vec!["--task-url-file", &pairs],
+        vec!["--readers", &url],
+        vec!["--http", &spaced],
+        vec!["--console", "127.0.0.1:0", "--access-file", &url],
+    ] {
+        let mut worker = Worker::start_at(&database.worker_url(), &flags);
+        assert!(!worker.ended().await.success(), "{flags:?}");
+        assert_silent(&format!("{flags:?}"), &worker.log());
+    }
+    std::fs::write(&config, format!("task_url_file = {url:?}\notlp_headers_file = {hook:?}\n"))
+        .unwrap();
+    let endpoint = format!("http://user:{SECRET}@127.0.0.1:4318");
+    let output = std::process::Command::new(Worker::program())
+        .args(["--print-config", "--config", path, "--otlp-endpoint", &endpoint])
+        .args(["--database-url-file", &url])
+        .output()
+        .unwrap();
+    assert!(output.status.success());
+    let shown = String::from_utf8(output.stdout).unwrap();
+    assert_silent("the configuration", &shown);
+    assert_eq!(shown.matches("(set)").count(), 4, "{shown}");
+    std::fs::remove_file(&config).unwrap();
+}

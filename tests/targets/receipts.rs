@@ -1,12 +1,12 @@
 //! The receipts of a target: of an attempt that commits and a worker that resolves it, one comes first,
 //! and the other one finds out.
 
-use queue::receipt::{Receipt, receipt_statement};
+use queue::receipt::{Receipt, write_receipt};
 use serde_json::json;
 use uuid::Uuid;
 
 use crate::harness::login::{Login, answer};
-use crate::harness::{Database, Worker};
+use crate::harness::{Database, Worker, eventually};
 use crate::runs::run::{end, job, start};
 use crate::targets::target::{Configuration, as_flags};
 
@@ -133,7 +133,7 @@ async fn a_receipt_keeps_every_character_of_a_result_in_any_encoding() {
         let result = json!({ "columns": ["José"], "rows": [["cut …", "\u{1f600} \" \\ '"]] });
         dwh.execute("BEGIN").await;
         let xact: String = dwh.value("SELECT pg_current_xact_id()::text").await;
-        dwh.execute(&receipt_statement(receipt, &xact, Some(1), Some(&result))).await;
+        write_receipt(dwh.client(), receipt, &xact, Some(1), Some(&result)).await.unwrap();
         dwh.execute("COMMIT").await;
         let found = queue::receipt::resolve(dwh.client(), &[receipt]).await.unwrap();
         assert_eq!(found[0].done.as_ref().unwrap().result, Some(result), "{encoding}");
@@ -156,4 +156,29 @@ async fn a_task_of_a_run_with_a_long_result_succeeds_in_a_target_of_another_enco
     assert_eq!(end(&queue, run).await, "succeeded");
     let shown: String = queue.value("SELECT result #>> '{rows,0,0}' FROM mill.attempts").await;
     assert_eq!(shown, "é".repeat(2048) + "…");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_locked_task_delays_the_record_of_no_other_task() {
+    let (queue, one, other) =
+        (Database::new().await, Database::empty().await, Database::empty().await);
+    let targets = [("one", &one, one.url()), ("other", &other, other.url())];
+    let configuration = Configuration::new(&queue, &targets).await;
+    let flags = configuration.flags();
+    let _worker = Worker::start(&queue, &as_flags(&flags));
+    one.execute("SELECT pg_advisory_lock(7)").await;
+    let locked = queue.enqueue("SELECT pg_advisory_xact_lock(7)", ", run_as => 'one'").await;
+    queue.until_state(locked, "running").await;
+    let session = queue.connect().await;
+    let lock = format!("BEGIN; SELECT FROM mill.tasks WHERE id = {locked} FOR UPDATE");
+    session.batch_execute(&lock).await.unwrap();
+    one.execute("SELECT pg_advisory_unlock(7)").await;
+    let done = "SELECT count(*) FROM mill_target.receipts WHERE done";
+    eventually("it has succeeded in its target", async || one.value::<i64>(done).await == 1).await;
+    for _ in 0..20 {
+        let task = queue.enqueue("SELECT 1", ", run_as => 'other'").await;
+        assert_eq!(queue.outcome(task).await, "succeeded");
+    }
+    session.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(queue.outcome(locked).await, "succeeded");
 }

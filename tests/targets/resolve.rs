@@ -10,11 +10,11 @@ use crate::targets::target::{Configuration, EFFECT, EFFECTS, as_flags, effects};
 
 const COMMIT: &str = "queue.write_receipt";
 
-/// Number of transactions in progress. A transaction whose COMMIT was refused is aborted, and remains open
-/// until its worker continues.
+/// Number of transactions in progress that have written. A transaction whose COMMIT was refused is aborted, and
+/// remains open until its worker continues.
 pub(crate) const OPEN: &str =
     "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
-    AND pid <> pg_backend_pid() AND state IN ('idle in transaction', 'active')";
+    AND backend_xid IS NOT NULL AND state IN ('idle in transaction', 'active')";
 
 /// A login that cannot terminate backends. Otherwise the backend of a reclaimed attempt would be gone before
 /// its COMMIT arrives, and its receipt would have nothing to prevent.

@@ -8,6 +8,7 @@ use queue::{Claim, Disposition, WorkerId};
 use crate::claim::in_flight::InFlight;
 use crate::control::Control;
 use crate::library::attempt_end::{self, AttemptEndHook};
+use crate::reader_sessions::ReaderSessions;
 use crate::shutdown::Shutdown;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::traces::Traces;
@@ -18,6 +19,7 @@ pub(crate) struct Context {
     pub(crate) worker: WorkerId,
     pub(crate) control: Arc<Control>,
     pub(crate) in_flight: InFlight,
+    pub(crate) reader_sessions: ReaderSessions,
     pub(crate) wakeup: Arc<Wakeup>,
     pub(crate) metrics: Metrics,
     pub(crate) traces: Traces,

@@ -49,7 +49,12 @@ impl RepeatedOperation<'_> {
     /// Logs and reports an error after which the operation is tried again.
     pub(crate) fn failed(&mut self, error: &dyn Display) {
         let Self { what, task, .. } = self;
-        tracing::warn!(%task, %error, "{what} failed, trying again");
+        // Tasks whose end cannot be recorded usually have the same cause.
+        if self.control.errors.begins(what) {
+            tracing::warn!(%task, %error, "{what} failed, trying again");
+        } else {
+            tracing::debug!(%task, %error, "{what} failed again");
+        }
         self.control.errors.set(&self.name(), error);
         self.reported = true;
     }
@@ -63,6 +68,9 @@ impl Drop for RepeatedOperation<'_> {
     fn drop(&mut self) {
         if self.reported {
             self.control.errors.clear(&self.name());
+            if self.control.errors.ends(self.what) {
+                tracing::info!("{} works again", self.what);
+            }
         }
     }
 }
@@ -242,6 +250,27 @@ impl Control {
         }
     }
 
+    /// Returns once the transaction of a backend has ended. If COMMIT has not arrived, the backend would
+    /// stay idle in the transaction, with the lock of the completed task, so it is terminated. If COMMIT
+    /// is in progress, this waits for its end, as every other session that needs the task does.
+    pub(crate) async fn end_transaction(&self, session: SessionIdentity) {
+        let mut backoff = self.backoff();
+        loop {
+            let ended = async { reclaim::end_idle_transaction(&*self.get().await?, session).await };
+            match answered(ended).await {
+                Ok(true) => return,
+                Ok(false) => {}
+                Err(error) if error.temporary() => {}
+                // Without the right to end the session, the server has to find out by itself.
+                Err(error) => {
+                    tracing::warn!(pid = session.pid, %error, "could not end a transaction");
+                    return;
+                }
+            }
+            backoff.wait().await;
+        }
+    }
+
     /// Returns whether a backend is gone, or has been idle for longer than `max_idle`.
     pub(crate) async fn gone(
         &self,
@@ -330,6 +359,8 @@ pub(crate) async fn with_timeout<T>(
 fn control_target(target: &ConnectionTarget) -> ConnectionTarget {
     target
         .with_option("search_path", "pg_catalog,pg_temp")
+        // Compiling a statement takes longer than any control statement.
+        .with_option("jit", "off")
         .with_option("default_transaction_isolation", "read committed")
         .with_option("default_transaction_read_only", "off")
         .with_option("statement_timeout", &milliseconds(CONTROL_STATEMENT_TIMEOUT))

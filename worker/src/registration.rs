@@ -11,6 +11,7 @@
 //! claims but is not registered.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use fleet_decisions::registration_state::RegistrationState;
 use queue::QueueError;
@@ -35,6 +36,8 @@ struct State {
     registration: RegistrationState<Server>,
     /// Number of registrations so far.
     registrations: u64,
+    /// Time at which the control session was last lost.
+    lost_at: Option<Instant>,
     /// Closes the sessions that are opened from now on.
     end: CancellationToken,
 }
@@ -65,7 +68,22 @@ impl Registration {
 
     /// Records that the control session is lost or does not answer.
     pub(crate) fn lost(&self) {
-        self.0.send_modify(|state| state.registration.lost());
+        self.0.send_modify(|state| {
+            state.registration.lost();
+            state.lost_at = Some(Instant::now());
+        });
+    }
+
+    /// Returns whether the control session was lost within this time.
+    pub(crate) fn lost_within(&self, time: Duration) -> bool {
+        self.0.borrow().lost_at.is_some_and(|at| at.elapsed() < time)
+    }
+
+    /// Resolves once the control session is lost or does not answer.
+    pub(crate) async fn until_lost(&self) {
+        let lost = |state: &State| state.registration.server().is_none();
+        // The sender is in `self`, so this cannot fail.
+        let _ = self.0.subscribe().wait_for(lost).await;
     }
 
     /// Returns the number of control sessions that were lost so far.

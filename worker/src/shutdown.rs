@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use fleet_decisions::timing::CANCEL_TIMEOUT;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::claim::in_flight::InFlight;
+use crate::registration::Registration;
 
 /// The steps of a shutdown, as cancellation tokens.
 #[derive(Clone, Default)]
@@ -59,13 +61,16 @@ impl Signals {
 }
 
 /// Waits up to `shutdown_timeout` for running tasks to finish, then cancels the rest and waits up
-/// to [`CANCEL_TIMEOUT`] for their release. A second signal skips the first wait.
+/// to [`CANCEL_TIMEOUT`] for their release. A second signal skips the first wait. After
+/// `shutdown_timeout`, waits no longer for a database that does not answer.
 pub(crate) async fn wait_for_readers(
     readers: &TaskTracker,
     in_flight: &InFlight,
     signals: &mut Signals,
     shutdown_timeout: Duration,
+    registration: &Registration,
 ) {
+    let deadline = Instant::now() + shutdown_timeout;
     readers.close();
     let running = in_flight.count();
     tracing::info!(running, ?shutdown_timeout, "draining");
@@ -83,6 +88,12 @@ pub(crate) async fn wait_for_readers(
         () = readers.wait() => {}
         signal = signals.next() => {
             tracing::error!(signal, "third signal received, exiting without releasing claims");
+        }
+        () = async { sleep_until(deadline).await; registration.until_lost().await } => {
+            tracing::error!(
+                running = in_flight.count(),
+                "the database does not answer, leaving claims to the other workers"
+            );
         }
         () = tokio::time::sleep(CANCEL_TIMEOUT) => {
             tracing::error!(

@@ -2,7 +2,7 @@
 //! inside and outside the process.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use fleet_decisions::notification_kind::claims_when_notified;
 use parking_lot::Mutex;
@@ -64,9 +64,10 @@ pub(crate) struct Wakeup {
     permit_notify: Notify,
     reconcile: AtomicBool,
     sweep_requested: AtomicBool,
-    tasks_found: AtomicBool,
+    claims_with_tasks: AtomicU64,
     draining: AtomicBool,
     reserved_readers: Mutex<BTreeMap<String, u32>>,
+    limits_exist: AtomicBool,
     peer_count: AtomicUsize,
     idle: watch::Sender<bool>,
     claimer_connection: watch::Sender<bool>,
@@ -85,9 +86,10 @@ impl Default for Wakeup {
             permit_notify: Notify::new(),
             reconcile: AtomicBool::new(false),
             sweep_requested: AtomicBool::new(false),
-            tasks_found: AtomicBool::new(false),
+            claims_with_tasks: AtomicU64::new(0),
             draining: AtomicBool::new(false),
             reserved_readers: Mutex::default(),
+            limits_exist: AtomicBool::new(false),
             peer_count: AtomicUsize::new(0),
             idle: watch::Sender::new(false),
             claimer_connection: watch::Sender::new(false),
@@ -104,7 +106,7 @@ impl Wakeup {
 
     /// As [`Wakeup::notify`], after a notification that all workers have received.
     pub(crate) fn notify_as_one_of_the_fleet(&self) {
-        if claims_when_notified(self.peer_count.load(Ordering::Relaxed), rand::rng().random()) {
+        if claims_when_notified(self.peer_count(), rand::rng().random()) {
             self.notify();
         }
     }
@@ -112,6 +114,27 @@ impl Wakeup {
     /// Records the number of the other workers.
     pub(crate) fn set_peer_count(&self, count: usize) {
         self.peer_count.store(count, Ordering::Relaxed);
+    }
+
+    /// Returns the number of the other workers at the last poll.
+    pub(crate) fn peer_count(&self) -> usize {
+        self.peer_count.load(Ordering::Relaxed)
+    }
+
+    /// Records whether any limits existed at the last poll.
+    pub(crate) fn set_limits_exist(&self, exist: bool) {
+        self.limits_exist.store(exist, Ordering::Relaxed);
+    }
+
+    /// See [`Wakeup::set_limits_exist`].
+    pub(crate) fn limits_exist(&self) -> bool {
+        self.limits_exist.load(Ordering::Relaxed)
+    }
+
+    /// Asks for permits of tasks that may wait for them. The enqueues in lanes that this worker watches do
+    /// not notify.
+    pub(crate) fn request_permits(&self) {
+        self.permit_notify.notify_one();
     }
 
     /// Resolves when new tasks may be waiting for permits.
@@ -164,12 +187,12 @@ impl Wakeup {
 
     /// Records that a claim found tasks.
     pub(crate) fn mark_tasks_found(&self) {
-        self.tasks_found.store(true, Ordering::Relaxed);
+        self.claims_with_tasks.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns whether a claim has found tasks since the last call.
-    pub(crate) fn take_tasks_found(&self) -> bool {
-        self.tasks_found.swap(false, Ordering::Relaxed)
+    /// Returns the number of claims that have found tasks.
+    pub(crate) fn claims_with_tasks(&self) -> u64 {
+        self.claims_with_tasks.load(Ordering::Relaxed)
     }
 
     /// Requests an immediate heartbeat, whose response has news such as a cancel request.
@@ -182,7 +205,8 @@ impl Wakeup {
         self.heartbeat_notify.notified().await;
     }
 
-    /// Requests the maintenance before its time, because history has no partition for today.
+    /// Requests the partitions of history before their time: history has none for today, or maybe none
+    /// for the next days.
     pub(crate) fn request_maintenance(&self) {
         self.maintenance_notify.notify_one();
     }

@@ -94,7 +94,6 @@ def test_a_lack_of_transaction_ids_is_no_refusal() -> None:
 @pytest.mark.parametrize(
     ("name", "call"),
     [
-        ("notify", calls.notify()),
         ("task", calls.task(1)),
         ("history", calls.history(1)),
         ("why", calls.why(1)),

@@ -18,10 +18,6 @@ const ENQUEUE: &str = "SELECT /* pgmill.enqueue */ s.id, s.created FROM mill.sub
 
 const ENQUEUE_MANY: &str = "SELECT /* pgmill.enqueue_many */ s FROM mill.enqueue_many";
 
-/// The server merges notifications that are pending at the same time. If one is lost, the tasks
-/// start up to one poll interval later.
-const NOTIFY: &str = "SELECT /* pgmill.notify */ pg_catalog.pg_notify('mill', 'work')::text";
-
 /// Enqueues one task, under a deduplication key if one is given.
 ///
 /// # Errors
@@ -67,16 +63,6 @@ pub async fn enqueue_many(
     call.option_args(options);
     let rows = call.query(client, ENQUEUE_MANY).await?;
     rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
-}
-
-/// Wakes idle workers. Call it after the enqueue has committed; without it, tasks start up to one
-/// poll interval later.
-///
-/// # Errors
-/// The tasks remain enqueued if the notification fails.
-pub async fn notify(client: &impl GenericClient) -> Result<(), Error> {
-    client.query_typed(NOTIFY, &[]).await?;
-    Ok(())
 }
 
 /// A function call that passes only the arguments that are given. The defaults of the function

@@ -17,7 +17,7 @@ mod task;
 mod traceparent;
 mod vocabulary;
 
-pub use enqueue::{enqueue, enqueue_many, notify};
+pub use enqueue::{enqueue, enqueue_many};
 pub use error::{Error, chain, database_message, is_refused, out_of_transaction_ids};
 pub use id::{RunId, TaskId};
 pub use labels::{Labels, StoredOptions};

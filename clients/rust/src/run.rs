@@ -23,7 +23,7 @@ const WAIT_RUN: &str =
 const CANCEL_RUN: &str =
     "SELECT /* pgmill.cancel_run */ mill.cancel_run($1::text::bigint, $2::text::boolean)";
 
-/// Starts one run of these jobs together. After its commit, [`crate::notify`] wakes idle workers.
+/// Starts one run of these jobs together.
 ///
 /// # Errors
 /// Fails if a job is unknown or disabled, if a parameter is missing or unknown, or if tasks wait

@@ -55,6 +55,8 @@ pg_enum! {
         Lost = "lost",
         /// The statement runs at most once, and it is unknown whether it ended.
         Unknown = "unknown",
+        /// The server ended the attempt, which does not count.
+        Interrupted = "interrupted",
     }
 }
 

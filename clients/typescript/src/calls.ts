@@ -93,10 +93,6 @@ export function enqueueMany(tasks: readonly (NewTask | string)[], options: TaskO
   return call(sql, values(given), (rows) => rows.map((row) => readId(row ?? "")));
 }
 
-export function notify(): Call<void> {
-  return call("SELECT /* pgmill.notify */ pg_catalog.pg_notify('mill', 'work')::text", [], () => undefined);
-}
-
 const TASK_SQL =
   "SELECT /* pgmill.task */ " +
   "pg_catalog.jsonb_build_object('id', t.id, 'state', t.state, 'outcome', NULL, 'queue', t.queue, " +

@@ -24,11 +24,6 @@ export abstract class Client {
     return this.execute(calls.enqueueMany(tasks, options));
   }
 
-  /** Wakes idle workers. Call it after the commit of an enqueue; without it, tasks start a little later. */
-  async notify(): Promise<void> {
-    return this.execute(calls.notify());
-  }
-
   /** Returns the task: live with its state, or finished with its outcome; null if there is none. */
   async task(taskId: Id): Promise<Task | null> {
     return this.execute(calls.task(taskId));

@@ -3,7 +3,7 @@
 import type { Mode, Priority } from "./options.js";
 
 export type State = "scheduled" | "blocked" | "pending" | "running";
-export type Outcome = "succeeded" | "failed" | "cancelled" | "timed_out" | "lost" | "unknown";
+export type Outcome = "succeeded" | "failed" | "cancelled" | "timed_out" | "lost" | "unknown" | "interrupted";
 export type RunState = "running" | "succeeded" | "failed" | "cancelled";
 
 /** Result of an enqueue. */

@@ -68,7 +68,7 @@ test("the enums have their words", () => {
     Mode: words<Mode>({ transaction: true, autocommit: true }),
     Isolation: words<Isolation>({ read_committed: true, repeatable_read: true, serializable: true }),
     State: words<State>({ scheduled: true, blocked: true, pending: true, running: true }),
-    Outcome: words<Outcome>({ succeeded: true, failed: true, cancelled: true, timed_out: true, lost: true, unknown: true }),
+    Outcome: words<Outcome>({ succeeded: true, failed: true, cancelled: true, timed_out: true, lost: true, unknown: true, interrupted: true }),
     RunState: words<RunState>({ running: true, succeeded: true, failed: true, cancelled: true }),
   };
   assert.deepEqual(found, DESCRIPTION.enums);
@@ -107,7 +107,6 @@ test("a lack of transaction ids is no refusal", () => {
 
 test("the statements are the described ones", () => {
   const found: Record<string, calls.Call<unknown>> = {
-    notify: calls.notify(),
     task: calls.task(1),
     history: calls.history(1),
     why: calls.why(1),

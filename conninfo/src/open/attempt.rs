@@ -104,14 +104,19 @@ fn config(target: &ConnectionTarget, endpoint: &Endpoint, mode: DriverSslMode) -
     if let Some(password) = &endpoint.password {
         config.password(password.reveal());
     }
-    let options = match target.sends_search_path {
-        true => target.with_option("search_path", SAFE_SEARCH_PATH).options,
-        false => target.options.clone(),
+    let options = match target.overrides.sends_search_path {
+        // Compiling a statement takes longer than any statement of the programs. Settings such as enable_nestloop = off
+        // would have the server compile all of them.
+        true => target
+            .with_option("search_path", SAFE_SEARCH_PATH)
+            .with_option("jit", "off")
+            .all_options(),
+        false => target.all_options(),
     };
     if let Some(options) = options.as_ref().map(Secret::reveal) {
         config.options(options);
     }
-    if let Some(name) = &target.application_name {
+    if let Some(name) = target.application_name() {
         config.application_name(name);
     }
     set_timeouts(&mut config, target);
@@ -195,5 +200,24 @@ impl TlsConnect<Socket> for TrackedHandshake {
     fn connect(self, stream: Socket) -> Self::Future {
         self.begun.store(true, Ordering::Relaxed);
         self.inner.connect(stream)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Environment;
+
+    #[test]
+    fn sessions_of_programs_begin_with_their_own_settings() {
+        let environment = Environment::from_variables::<&str, &str>([], Some("osuser"));
+        let target = ConnectionTarget::resolve(Some("options='-c jit=on'"), &environment).unwrap();
+        let options = |target: &ConnectionTarget| {
+            let config = config(target, &target.endpoints[0], DriverSslMode::Disable);
+            config.get_options().map(str::to_owned)
+        };
+        assert_eq!(options(&target).as_deref(), Some("-c jit=on"));
+        let own = "-c jit=on -c search_path=pg_catalog,pg_temp -c jit=off";
+        assert_eq!(options(&target.with_safe_search_path()).as_deref(), Some(own));
     }
 }

@@ -37,7 +37,7 @@ pub(crate) async fn check(
     client: &Client,
     connection: &mut Connection,
 ) -> Result<(), ConnectError> {
-    if !target.safe_search_path {
+    if !target.overrides.safe_search_path {
         return Ok(());
     }
     let found = first_row(client, connection, UNSAFE).await;

@@ -8,6 +8,7 @@ use crate::error::ConnectError;
 use crate::open::verify::{AnyCertificate, TrustedCertificate};
 use crate::parse::environment::Environment;
 use crate::parse::settings::Settings;
+use crate::secret::shown;
 use rustls::client::danger::ServerCertVerifier;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
@@ -209,7 +210,7 @@ fn own_certificate(
     if let Some(missing) = certificate.as_ref().filter(|path| !path.exists()) {
         warnings.push(format!(
             "{CERTIFICATE} \"{}\" does not exist: connecting without it",
-            missing.display()
+            shown(&missing.to_string_lossy())
         ));
     }
     let certificate = certificate.or_else(|| env.below_home(".postgresql/postgresql.crt"));
@@ -235,7 +236,8 @@ fn versions(settings: &Settings) -> Result<Vec<&'static SupportedProtocolVersion
 }
 
 fn file_error(what: &'static str, path: &Path, problem: String) -> ConnectError {
-    ConnectError::TlsFile { what, path: path.display().to_string(), problem }
+    let path = shown(&path.to_string_lossy()).to_owned();
+    ConnectError::TlsFile { what, path, problem }
 }
 
 fn certificates(

@@ -1,5 +1,6 @@
 //! The password file: lines of `hostname:port:database:username:password`.
 
+use crate::secret::shown;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -22,7 +23,8 @@ impl Passfile {
     /// Reads the file. Returns `None` if the file does not exist. Returns `None` with a warning if
     /// the file must not be used, because other users can read it or it is not a plain file.
     pub(crate) fn read(path: &Path, warnings: &mut Vec<String>) -> Option<Self> {
-        let shown = path.display();
+        let name = path.to_string_lossy();
+        let shown = shown(&name);
         let metadata = std::fs::metadata(path).ok()?;
         if !metadata.is_file() {
             warnings.push(format!("password file \"{shown}\" is not a plain file: ignored"));

@@ -3,6 +3,7 @@
 use crate::error::ConnectError;
 use crate::parse::environment::Environment;
 use crate::parse::keyword::{Pairs, known};
+use crate::secret::shown;
 use std::path::{Path, PathBuf};
 
 /// Loads the settings of a service. If a keyword is repeated, the first value counts.
@@ -30,13 +31,14 @@ pub(crate) fn load(
         return Ok(pairs);
     }
     Err(ConnectError::usage_with_hint(
-        format!("definition of service \"{service}\" not found"),
+        format!("definition of service \"{}\" not found", shown(service)),
         "services are defined in ~/.pg_service.conf or in the file named by PGSERVICEFILE",
     ))
 }
 
 fn group_in(path: &Path, service: &str) -> Result<Option<Pairs>, ConnectError> {
-    let shown = path.display();
+    let name = path.to_string_lossy();
+    let shown = shown(&name);
     let text = std::fs::read_to_string(path).map_err(|error| {
         ConnectError::usage(format!("could not read service file \"{shown}\": {error}"))
     })?;

@@ -1,10 +1,12 @@
 //! Sources of a connection string, which is given directly or in a file.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::error::ConnectError;
+use crate::secret::shown;
 
 /// Source of a setting. Earlier variants take precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -117,10 +119,10 @@ impl ConnectionSource {
     ///
     /// # Errors
     /// The file is unreadable or does not contain a connection string.
-    pub fn read(self) -> Result<String, ConnectError> {
+    pub(crate) fn read(&self) -> Result<Cow<'_, str>, ConnectError> {
         match self {
-            Self::Text(text) => Ok(text),
-            Self::File(path) => from_file(&path),
+            Self::Text(text) => Ok(Cow::Borrowed(text)),
+            Self::File(path) => from_file(path).map(Cow::Owned),
         }
     }
 }
@@ -128,7 +130,7 @@ impl ConnectionSource {
 fn from_file(path: &Path) -> Result<String, ConnectError> {
     let wrong = |problem: &str, hint: &str| {
         ConnectError::usage_with_hint(
-            format!("connection string file \"{}\": {problem}", path.display()),
+            format!("connection string file \"{}\": {problem}", shown(&path.to_string_lossy())),
             hint,
         )
     };
@@ -227,7 +229,8 @@ mod tests {
         let path = std::env::temp_dir().join(format!("pgmill-given-{}", std::process::id()));
         let read = |bytes: &[u8]| {
             fs::write(&path, bytes).unwrap();
-            let read = ConnectionSource::File(path.clone()).read();
+            let file = ConnectionSource::File(path.clone());
+            let read = file.read().map(Cow::into_owned);
             fs::remove_file(&path).unwrap();
             read.map_err(|error| format!("{error} hint: {}", error.hint().unwrap_or_default()))
         };
@@ -245,7 +248,7 @@ mod tests {
             assert!(error.contains(why) && error.contains(path.to_str().unwrap()), "{error}");
             assert!(!error.contains("Xyzzy"), "{error}");
         }
-        let error = ConnectionSource::File(PathBuf::from("/no/such/file")).read().unwrap_err();
+        let error = from_file(Path::new("/no/such/file")).unwrap_err();
         assert!(error.is_usage() && error.hint().is_some(), "{error}");
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::http::header::AsHeaderName;
@@ -9,11 +10,12 @@ use axum::http::{HeaderMap, HeaderValue, header};
 use http_server::{Refusal, RefusalObserver};
 use parking_lot::Mutex;
 use subtle::ConstantTimeEq;
+use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::guess_limit::{GuessLimit, TokenRefusal};
 use crate::options::rights::Rights;
-use crate::options::{AccessRules, ProxySignIn, UserRule};
+use crate::options::{AccessRules, ProxySignIn, Token, UserRule};
 
 /// Maximum number of sessions of one token; a further one signs out the oldest of the same token.
 const MAX_SESSIONS_OF_TOKEN: usize = 100;
@@ -50,9 +52,21 @@ impl Identity {
 
 struct LoginSession {
     cookie: String,
-    /// Position of the token with which the user signed in.
-    token: usize,
-    identity: Identity,
+    /// The token with which the user signed in. The session ends if the token is no longer accepted.
+    token: String,
+    /// The name that the user has given, if the token has none.
+    name: Option<String>,
+    csrf: String,
+}
+
+impl LoginSession {
+    /// Returns the user, with the present rights of the token.
+    fn identity(&self, rules: &AccessRules) -> Option<Identity> {
+        let token = rules.tokens.iter().find(|token| token.secret == self.token)?;
+        let name = token.label.clone().or_else(|| self.name.clone());
+        let csrf = self.csrf.clone();
+        Some(Identity { csrf, ..Identity::new(name, token.rights.clone(), true) })
+    }
 }
 
 /// Why a request is not admitted.
@@ -80,7 +94,7 @@ pub(crate) enum TlsMode {
 
 /// Tokens, users, allowed hosts and signed-in sessions.
 pub(crate) struct AccessControl {
-    rules: AccessRules,
+    rules: watch::Sender<Arc<AccessRules>>,
     hosts: Vec<String>,
     https: TlsMode,
     /// Base path of the console, to which the cookie applies.
@@ -111,7 +125,7 @@ impl AccessControl {
         observer: RefusalObserver,
     ) -> Self {
         Self {
-            rules,
+            rules: watch::Sender::new(Arc::new(rules)),
             hosts,
             https,
             root,
@@ -123,22 +137,40 @@ impl AccessControl {
         }
     }
 
-    /// Returns whether users can sign in with a token.
-    pub(crate) fn has_tokens(&self) -> bool {
-        !self.rules.tokens.is_empty()
+    fn rules(&self) -> Arc<AccessRules> {
+        Arc::clone(&self.rules.borrow())
     }
 
-    /// Finds the token by its secret, and returns its position. Compares with all tokens, so that
-    /// the response time reveals nothing about them.
-    fn find_token(&self, secret: &str, client: IpAddr) -> Result<usize, TokenRefusal> {
+    /// Returns a receiver that is notified when the rules change.
+    pub(crate) fn subscribe_rules(&self) -> watch::Receiver<Arc<AccessRules>> {
+        self.rules.subscribe()
+    }
+
+    /// Replaces the rules, and ends the sessions of tokens that are no longer accepted. Returns whether
+    /// the rules differ.
+    pub(crate) fn set_rules(&self, rules: AccessRules) -> bool {
+        if *self.rules() == rules {
+            return false;
+        }
+        self.sessions.lock().retain(|session| session.identity(&rules).is_some());
+        self.rules.send_replace(Arc::new(rules));
+        true
+    }
+
+    /// Returns whether users can sign in with a token.
+    pub(crate) fn has_tokens(&self) -> bool {
+        !self.rules().tokens.is_empty()
+    }
+
+    /// Finds the token by its secret. Compares with all tokens, so that the response time reveals
+    /// nothing about them.
+    fn find_token(&self, secret: &str, client: IpAddr) -> Result<Token, TokenRefusal> {
+        let rules = self.rules();
         let find = || {
-            let tokens = self.rules.tokens.iter().enumerate();
-            tokens.fold(
-                None,
-                |found, (at, token)| {
-                    if equal(secret, &token.secret) { Some(at) } else { found }
-                },
-            )
+            let found = rules.tokens.iter().fold(None, |found, token| {
+                if equal(secret, &token.secret) { Some(token) } else { found }
+            });
+            found.cloned()
         };
         let found = self.guesses.examine((client, secret), Instant::now(), find);
         match found {
@@ -152,7 +184,8 @@ impl AccessControl {
     /// Returns the address of the client whose tokens are counted. A proxy adds the address of its
     /// client at the end of X-Forwarded-For.
     fn client(&self, headers: &HeaderMap, peer: IpAddr) -> IpAddr {
-        let proxy = self.rules.proxy.as_ref();
+        let rules = self.rules();
+        let proxy = rules.proxy.as_ref();
         if self.https != TlsMode::Proxy && proxy.is_none_or(|it| !it.addresses.contains(&peer)) {
             return peer;
         }
@@ -172,18 +205,17 @@ impl AccessControl {
         name: Option<String>,
         (headers, peer): (&HeaderMap, IpAddr),
     ) -> Result<String, TokenRefusal> {
-        let at = self.find_token(secret, self.client(headers, peer))?;
-        let token = &self.rules.tokens[at];
+        let token = self.find_token(secret, self.client(headers, peer))?.secret;
         let cookie = random_secret();
-        let identity = Identity::new(token.label.clone().or(name), token.rights.clone(), true);
         let mut signed_in = self.sessions.lock();
-        let mut others = signed_in.iter().enumerate().filter(|(_, it)| it.token == at);
+        let mut others = signed_in.iter().enumerate().filter(|(_, it)| it.token == token);
         if let Some((oldest, _)) = others.next()
             && others.count() + 1 >= MAX_SESSIONS_OF_TOKEN
         {
             signed_in.remove(oldest);
         }
-        signed_in.push_back(LoginSession { cookie: cookie.clone(), token: at, identity });
+        let csrf = random_secret();
+        signed_in.push_back(LoginSession { cookie: cookie.clone(), token, name, csrf });
         Ok(cookie)
     }
 
@@ -215,7 +247,8 @@ impl AccessControl {
         headers: &HeaderMap,
         peer: IpAddr,
     ) -> Result<Identity, NotAdmitted> {
-        if !self.rules.require_sign_in() {
+        let rules = self.rules();
+        if !rules.require_sign_in() {
             return Ok(Identity {
                 csrf: self.csrf.clone(),
                 ..Identity::new(None, Rights::default(), false)
@@ -227,19 +260,19 @@ impl AccessControl {
         if let Some(Err(TokenRefusal::Locked(left))) = found {
             return Err(NotAdmitted::Locked(left));
         }
-        if let Some(Ok(at)) = found {
-            let token = &self.rules.tokens[at];
+        if let Some(Ok(token)) = found {
             // The caller is a program. Its requests get a random CSRF token, which no form has, so
             // programs cannot submit forms.
-            return Ok(Identity::new(token.label.clone(), token.rights.clone(), true));
+            return Ok(Identity::new(token.label, token.rights, true));
         }
         for cookie in self.cookies(headers) {
             let signed_in = self.sessions.lock();
-            if let Some(session) = signed_in.iter().find(|it| equal(cookie, &it.cookie)) {
-                return Ok(session.identity.clone());
+            let session = signed_in.iter().find(|it| equal(cookie, &it.cookie));
+            if let Some(identity) = session.and_then(|session| session.identity(&rules)) {
+                return Ok(identity);
             }
         }
-        match &self.rules.proxy {
+        match &rules.proxy {
             Some(proxy) if proxy.addresses.contains(&peer) => self.proxy_user(proxy, headers),
             _ => Err(NotAdmitted::SignInRequired),
         }
@@ -345,98 +378,4 @@ pub(crate) fn is_https(headers: &HeaderMap) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use super::*;
-    use crate::options::Token;
-
-    const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
-
-    fn access(rules: AccessRules) -> AccessControl {
-        let hosts = vec!["console.example".to_owned()];
-        AccessControl::new(rules, hosts, TlsMode::None, String::new(), Arc::new(|_| {}))
-    }
-
-    #[test]
-    fn unlisted_host_names_are_refused() {
-        let access = access(AccessRules::default());
-        for host in
-            ["localhost", "LOCALHOST:8787", "127.0.0.1:8787", "[::1]:8787", "console.example:443"]
-        {
-            assert!(access.is_allowed_host(host), "{host}");
-        }
-        for host in [
-            "",
-            "evil.example",
-            "localhost.evil.example",
-            "127.0.0.1.evil.example:8787",
-            "[x]",
-            "localhost:evil.example",
-            "localhost:1@evil.example",
-            "[::1]evil.example",
-            "[::1]:evil.example",
-            "[::1",
-        ] {
-            assert!(!access.is_allowed_host(host), "{host}");
-        }
-    }
-
-    #[test]
-    fn a_token_signs_in_and_the_cookie_identifies_the_session() {
-        let token = |secret: &str, label: Option<&str>| Token {
-            secret: secret.to_owned(),
-            label: label.map(str::to_owned),
-            rights: Rights::default(),
-        };
-        let tokens = vec![token("sesame", None), token("simsim", Some("night shift"))];
-        let access = access(AccessRules { tokens, proxy: None });
-        let sign_in = |secret: &str| {
-            access.sign_in(secret, Some("ann".to_owned()), (&HeaderMap::new(), HERE))
-        };
-        assert_eq!(sign_in("Sesame"), Err(TokenRefusal::Wrong));
-        let value = sign_in("sesame").unwrap();
-        let mut headers = HeaderMap::new();
-        assert!(access.identify(&headers, HERE).is_err());
-        headers.insert(header::COOKIE, format!("a=b; pgmill={value}").parse().unwrap());
-        assert_eq!(access.identify(&headers, HERE).unwrap().name.as_deref(), Some("ann"));
-        access.sign_out(&headers);
-        assert!(access.identify(&headers, HERE).is_err());
-        let value = sign_in("simsim").unwrap();
-        headers.insert(header::COOKIE, format!("pgmill={value}").parse().unwrap());
-        assert_eq!(access.identify(&headers, HERE).unwrap().name.as_deref(), Some("night shift"));
-    }
-
-    #[test]
-    fn only_the_proxy_can_name_a_user() {
-        let rule = |name: Option<&str>, group: Option<&str>, role: &str| UserRule {
-            name: name.map(str::to_owned),
-            group: group.map(str::to_owned),
-            rights: Rights { role: Some(role.to_owned()), ..Rights::default() },
-        };
-        let users =
-            vec![rule(Some("ann"), None, "mill_operator"), rule(None, Some("dba"), "mill_viewer")];
-        let user_header = header::HeaderName::from_static("x-forwarded-user");
-        let groups_header = Some(header::HeaderName::from_static("x-forwarded-groups"));
-        let proxy = ProxySignIn { addresses: vec![HERE], user_header, groups_header, users };
-        let access = access(AccessRules { tokens: Vec::new(), proxy: Some(proxy) });
-        let role = |headers: &[(&'static str, &'static str)], from: IpAddr| {
-            let mut map = HeaderMap::new();
-            for (name, value) in headers {
-                map.append(*name, HeaderValue::from_static(value));
-            }
-            access.identify(&map, from).map(|it| it.rights.role.unwrap_or_default())
-        };
-        let (user, groups) = ("x-forwarded-user", "x-forwarded-groups");
-        assert_eq!(role(&[(user, "ann")], HERE), Ok("mill_operator".to_owned()));
-        assert_eq!(role(&[(user, "eve"), (groups, "x, dba")], HERE), Ok("mill_viewer".to_owned()));
-        let refused = |name: &str| Err(NotAdmitted::UserRefused(name.to_owned()));
-        assert_eq!(role(&[(user, "eve"), (groups, "dbas")], HERE), refused("eve"));
-        assert_eq!(role(&[(user, "ann"), (user, "eve")], HERE), refused(user));
-        let two_lists = [(user, "eve"), (groups, "x"), (groups, "dba")];
-        assert_eq!(role(&two_lists, HERE), refused(groups));
-        let elsewhere = "192.0.2.7".parse().unwrap();
-        assert_eq!(role(&[(user, "ann")], elsewhere), Err(NotAdmitted::SignInRequired));
-        assert_eq!(role(&[(user, " ")], HERE), Err(NotAdmitted::SignInRequired));
-    }
-}
+mod tests;

@@ -2,19 +2,14 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, version};
 use tokio::sync::watch;
-use tokio::time::{MissedTickBehavior, interval};
 
 use crate::options::{StartError, TlsFiles};
-
-/// Interval at which the files are read again. Certificates are replaced days before they expire; a
-/// short interval shows an error soon after the replacement.
-const RELOAD_INTERVAL: Duration = Duration::from_secs(10);
+use crate::reload::{self, Reload};
 
 /// Certificate and key, and the contents of their files.
 pub(crate) struct TlsConfig {
@@ -36,31 +31,21 @@ impl TlsConfig {
     }
 
     /// Reads the files again at an interval, and replaces the configuration of new connections if the
-    /// files have changed. If the files cannot be used, for example because only one of them has been
-    /// replaced so far, the old configuration stays.
+    /// files have changed.
     pub(crate) async fn reload(mut self) {
-        let mut ticks = interval(RELOAD_INTERVAL);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut failed = false;
+        let mut reload = Reload::of("certificate");
         loop {
-            ticks.tick().await;
-            match self.reload_once().await {
-                Ok(()) => failed = false,
-                Err(error) if !failed => {
-                    failed = true;
-                    tracing::warn!(%error, "the old certificate stays in use");
-                }
-                Err(_) => {}
-            }
+            reload.due().await;
+            let result = self.reload_once().await;
+            reload.done(result);
         }
     }
 
     async fn reload_once(&mut self) -> Result<(), StartError> {
         let files = self.files.clone();
-        let Ok(read) = tokio::task::spawn_blocking(move || contents(&files)).await else {
+        let Some(read) = reload::read(move || contents(&files)).await? else {
             return Ok(());
         };
-        let read = read?;
         if read == self.contents {
             return Ok(());
         }

@@ -1,16 +1,29 @@
 //! The access file, which lists tokens and users with their rights, and the token file.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::Path;
 
 use jiff::Timestamp;
 use serde::Deserialize;
+use toml::Spanned;
 
 use crate::options::rights::{Rights, Scope};
-use crate::options::{AccessRules, ProxySignIn, StartError, Token, UserRule};
+use crate::options::{AccessRules, AccessSource, ProxySignIn, StartError, Token, UserRule};
 
 /// Minimum length of a token; a shorter token could be guessed.
 const MIN_TOKEN_CHARS: usize = 16;
+
+/// Reads a file that contains access rules.
+///
+/// # Errors
+/// The file cannot be read or is invalid. The error shows no token.
+pub(crate) fn read_source(source: &AccessSource) -> Result<AccessRules, StartError> {
+    match source {
+        AccessSource::Tokens(file) => read_tokens(file),
+        AccessSource::Rules(file) => read(file),
+    }
+}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -19,14 +32,14 @@ struct AccessFile {
     token: Vec<TokenEntry>,
     proxy: Option<ProxyEntry>,
     #[serde(default)]
-    user: Vec<UserEntry>,
+    user: Vec<Spanned<UserEntry>>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TokenEntry {
     name: String,
-    token: String,
+    token: Spanned<String>,
     role: Option<String>,
     scopes: Option<Vec<Scope>>,
     expires_at: Option<Timestamp>,
@@ -55,7 +68,7 @@ struct UserEntry {
 /// # Errors
 /// The file cannot be read, is no TOML, has an unknown key, a token that is too short, or entries
 /// that have no effect.
-pub(crate) fn read(file: &Path) -> Result<AccessRules, StartError> {
+fn read(file: &Path) -> Result<AccessRules, StartError> {
     let named = file.display();
     let refused = |problem: String| StartError::Usage {
         message: format!("access file {problem}"),
@@ -69,9 +82,20 @@ pub(crate) fn read(file: &Path) -> Result<AccessRules, StartError> {
         refused(cli::problem_in_file(file, &text, at, error.message()))
     })?;
     for entry in &token {
-        check_length(&entry.token)
+        check_length(entry.token.get_ref())
             .map_err(|message| wrong(format!("token \"{}\" {message}", entry.name)))?;
     }
+    let lines = |repeated: Option<(usize, usize)>, what: &str| match repeated {
+        Some((first, second)) => {
+            let line = |at: usize| text[..at].matches('\n').count() + 1;
+            Err(wrong(format!("line {} repeats the {what} of line {}", line(second), line(first))))
+        }
+        None => Ok(()),
+    };
+    lines(repeated(token.iter().map(|it| (it.token.get_ref(), it.token.span().start))), "token")?;
+    // The first entry that matches applies, so the second one would have no effect.
+    let whom = |it: &Spanned<UserEntry>| (it.get_ref().name.clone(), it.get_ref().group.clone());
+    lines(repeated(user.iter().map(|it| (whom(it), it.span().start))), "[[user]]")?;
     if proxy.is_none() && !user.is_empty() {
         return Err(wrong("[[user]] has no effect without [proxy]".to_owned()));
     }
@@ -91,15 +115,25 @@ pub(crate) fn read(file: &Path) -> Result<AccessRules, StartError> {
             addresses: entry.addresses.iter().map(IpAddr::to_canonical).collect(),
             user_header: header(&entry.user_header)?,
             groups_header: entry.groups_header.as_deref().map(header).transpose()?,
-            users: user.into_iter().map(user_rule).collect(),
+            users: user.into_iter().map(|it| user_rule(it.into_inner())).collect(),
         }),
     };
     Ok(AccessRules { tokens: token.into_iter().map(named_token).collect(), proxy })
 }
 
+/// Returns the positions of two entries with the same key.
+fn repeated<K: Ord>(entries: impl Iterator<Item = (K, usize)>) -> Option<(usize, usize)> {
+    let mut positions = BTreeMap::new();
+    entries.into_iter().find_map(|(key, at)| positions.insert(key, at).map(|first| (first, at)))
+}
+
 fn named_token(entry: TokenEntry) -> Token {
     let TokenEntry { name, token, role, scopes, expires_at } = entry;
-    Token { secret: token, label: Some(name), rights: Rights { role, scopes, expires_at } }
+    Token {
+        secret: token.into_inner(),
+        label: Some(name),
+        rights: Rights { role, scopes, expires_at },
+    }
 }
 
 fn user_rule(entry: UserEntry) -> UserRule {
@@ -111,7 +145,7 @@ fn user_rule(entry: UserEntry) -> UserRule {
 ///
 /// # Errors
 /// The file cannot be read, has no token, or has one that is too short.
-pub(crate) fn read_tokens(file: &Path) -> Result<AccessRules, StartError> {
+fn read_tokens(file: &Path) -> Result<AccessRules, StartError> {
     let named = file.display();
     let wrong = |message: String| StartError::Usage {
         message,
@@ -124,12 +158,17 @@ pub(crate) fn read_tokens(file: &Path) -> Result<AccessRules, StartError> {
         let label = Some(label.trim().to_owned()).filter(|label| !label.is_empty());
         Token { secret: secret.to_owned(), label, rights: Rights::default() }
     };
-    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-    let tokens: Vec<Token> = lines.map(token).collect();
+    let lines = text.lines().map(str::trim).zip(1..).filter(|(line, _)| !line.is_empty());
+    let (tokens, numbers): (Vec<Token>, Vec<usize>) =
+        lines.map(|(line, number)| (token(line), number)).unzip();
     if tokens.is_empty() || tokens.iter().any(|token| check_length(&token.secret).is_err()) {
         return Err(wrong(format!(
             "{named} is empty or has a token of fewer than {MIN_TOKEN_CHARS} characters"
         )));
+    }
+    let secrets = tokens.iter().map(|token| &token.secret).zip(numbers);
+    if let Some((first, second)) = repeated(secrets) {
+        return Err(wrong(format!("{named}: line {second} repeats the token of line {first}")));
     }
     Ok(AccessRules { tokens, proxy: None })
 }

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 
-use crate::options::access_file;
+use crate::options::access_file::read_source;
 use crate::options::environment::{Environment, EnvironmentColor, environment_name};
-use crate::options::{AccessRules, Options, StartError, TlsFiles};
+use crate::options::{AccessSource, Options, StartError, TlsFiles};
 
 /// Heading of these flags in the worker's `--help`, next to `--http` and `--console`.
 const WORKER_HEADING: &str = "HTTP and console";
@@ -76,10 +76,12 @@ impl ConsoleFlags {
     /// Returns an error if the token file or the access file cannot be read or is invalid, or if only
     /// one of certificate and key is set.
     pub fn options(&self, listen: SocketAddr) -> Result<Options, StartError> {
+        let access_source = self.access_source()?;
         Ok(Options {
             listen,
             read_only: self.read_only,
-            access: self.access()?,
+            access: access_source.as_ref().map(read_source).transpose()?.unwrap_or_default(),
+            access_source,
             base_path: self.base_path.clone(),
             hosts: self.allow_host.clone(),
             tls: self.tls()?,
@@ -93,11 +95,11 @@ impl ConsoleFlags {
         })
     }
 
-    fn access(&self) -> Result<AccessRules, StartError> {
+    fn access_source(&self) -> Result<Option<AccessSource>, StartError> {
         match (&self.token_file, &self.access_file) {
-            (None, None) => Ok(AccessRules::default()),
-            (Some(file), None) => access_file::read_tokens(file),
-            (None, Some(file)) => access_file::read(file),
+            (None, None) => Ok(None),
+            (Some(file), None) => Ok(Some(AccessSource::Tokens(file.clone()))),
+            (None, Some(file)) => Ok(Some(AccessSource::Rules(file.clone()))),
             // Clap refuses the two flags, but a configuration file may set both.
             (Some(_), Some(_)) => Err(StartError::Usage {
                 message: "token-file and access-file must not be set together".to_owned(),

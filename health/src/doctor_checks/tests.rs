@@ -1,9 +1,11 @@
 use jiff::civil::{Date, date};
 use queue::citus::{Citus, CitusNode};
 use queue::doctor::{OldestDatabase, Override, Setting};
+use queue::heartbeat::UnconnectedReaders;
 
 use super::server::ID_LIMIT;
 use super::*;
+use crate::problems::{Severity, tests::worker};
 
 fn setting(name: &str, value: &str) -> Setting {
     Setting { name: name.to_owned(), value: value.to_owned() }
@@ -165,8 +167,11 @@ fn a_missing_partition_is_a_problem() {
         vacuumed_at: None,
         missing_days: Vec::new(),
         days_ahead: 7,
+        days_overdue: 0,
     };
     assert_eq!(history(&tables).status, CheckStatus::Ok);
+    tables.days_overdue = 2;
+    assert_eq!(history(&tables).message, "2 days of history are older than history_retention");
     tables.missing_days = vec!["2026-12-01".to_owned()];
     assert_eq!(history(&tables).status, CheckStatus::Problem);
 }
@@ -231,4 +236,48 @@ fn a_sequence_that_is_behind_is_a_problem() {
         "behind their tables: mill.tasks_id_seq returns 1 next, and 4711 exists"
     );
     assert!(finding.hint.unwrap().contains("SELECT mill.repair_sequences()"));
+}
+
+#[test]
+fn an_error_that_a_live_worker_meets_again_and_again_is_a_problem() {
+    let mut failing = worker(1, 0);
+    failing.error = Some("claims: permission denied for table tasks".to_owned());
+    for (seconds, status) in [(1.0, CheckStatus::Ok), (60.0, CheckStatus::Problem)] {
+        failing.error_seconds = Some(seconds);
+        assert_eq!(workers(&[failing.clone()]).status, status);
+    }
+    assert!(workers(&[failing]).message.ends_with("claims: permission denied for table tasks"));
+}
+
+#[test]
+fn a_login_whose_readers_cannot_connect_is_a_problem() {
+    let unconnected = |failed| UnconnectedReaders {
+        profile: "p".to_owned(),
+        login: "etl".to_owned(),
+        readers: 8,
+        connected: 8 - failed,
+        failed,
+        error: "too many connections for role \"etl\"".to_owned(),
+        seconds: 1.0,
+    };
+    let with = |failed: Option<u32>| {
+        let mut worker = worker(9, 0);
+        worker.profiles = [(String::new(), 1), ("p".to_owned(), 8)].into();
+        worker.unconnected = failed.map(unconnected).into_iter().collect();
+        worker
+    };
+    assert_eq!(workers(&[with(None)]).status, CheckStatus::Ok);
+    for (fleet, severity, number) in [
+        (vec![with(Some(8))], Severity::Critical, "8 of 8"),
+        (vec![with(Some(8)), with(None)], Severity::Warning, "8 of 16"),
+        (vec![with(Some(3)), with(Some(8))], Severity::Warning, "11 of 16"),
+    ] {
+        let problems = unconnected_logins(&fleet);
+        let finding = workers(&fleet);
+        assert_eq!((problems.len(), problems[0].severity), (1, severity));
+        let expected = format!(
+            "{number} readers of login etl (profile p) cannot connect: too many connections for role \"etl\""
+        );
+        assert_eq!((finding.status, finding.message), (CheckStatus::Problem, expected));
+    }
 }

@@ -155,6 +155,7 @@ pub fn describe_limit(limit: &WaitingLimit, now: Timestamp) -> String {
     let kind = match limit.kind {
         LimitKind::Group => "group",
         LimitKind::Key => "concurrency key",
+        LimitKind::Crash => "crash",
         LimitKind::Queue => "queue",
     };
     let name = &limit.name;

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use queue::LimitKind;
 use queue::WorkerId;
 use queue::group::ActivePeriod;
-use queue::insight::problems::WaitingLimit;
+use queue::insight::problems::{ServerState, WaitingLimit};
 use queue::limit::Rate;
 
 use super::*;
@@ -119,7 +119,7 @@ fn a_blocker_is_described_by_its_task_or_its_session() {
     assert_eq!(describe_blocker(&serde_json::json!({"pid": 7})), "backend 7");
 }
 
-fn worker(readers: i32, running: i64) -> Worker {
+pub(crate) fn worker(readers: i32, running: i64) -> Worker {
     Worker {
         id: WorkerId::random(),
         host: None,
@@ -139,6 +139,8 @@ fn worker(readers: i32, running: i64) -> Worker {
         queues: None,
         error: None,
         error_seconds: None,
+        profiles: [(String::new(), readers.unsigned_abs())].into(),
+        unconnected: Vec::new(),
     }
 }
 
@@ -300,4 +302,40 @@ fn a_queue_that_is_held_back_names_its_condition() {
     let message = format!("queue etl is held back, with 3 pending tasks: {reason}");
     let facts = FleetFacts { waiting: vec![waiting], ..facts() };
     assert_eq!(found(&facts), [(message, ProblemSubject::HeldBack("etl".to_owned()))]);
+}
+
+#[test]
+fn the_server_that_interrupts_tasks_is_named_and_so_is_the_task_that_crashes_it() {
+    let messages = |server: ServerState| {
+        let sources = ProblemSources { server, ..SOURCES.clone() };
+        let problems = find_problems(&FleetFacts { sources: &sources, ..facts() });
+        problems.into_iter().map(|it| (it.severity, it.message)).collect::<Vec<_>>()
+    };
+    assert!(
+        messages(ServerState { crashed_at: Some(at("01:00:00")), ..ServerState::default() })
+            .is_empty()
+    );
+    let full = ServerState {
+        attempts: 5,
+        tasks: 1,
+        sqlstate: Some("53100".to_owned()),
+        message: Some("could not extend file".to_owned()),
+        since: Some(at("02:55:00")),
+        ..ServerState::default()
+    };
+    let text = "the server interrupted 5 attempts of 1 task in the last ten minutes, which do not count: could not \
+                extend file (SQLSTATE 53100)";
+    assert_eq!(messages(full), [(Severity::Warning, text.to_owned())]);
+    let suspects = |crashes| ServerState {
+        crashed_at: Some(at("02:59:00")),
+        suspects: 3,
+        running: Some(TaskId(7)),
+        accused: Some(TaskId(7)),
+        crashes,
+        ..ServerState::default()
+    };
+    let text = "the server crashed, and the tasks that ran then run one at a time: 2 tasks to go, task 7 is running";
+    assert_eq!(messages(suspects(0)), [(Severity::Warning, text.to_owned())]);
+    let named = format!("{text}. Task 7 was the only one of them that ran in 1 crash");
+    assert_eq!(messages(suspects(1)), [(Severity::Critical, named)]);
 }

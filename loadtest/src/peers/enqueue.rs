@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Instant;
 
 use anyhow::Result;
-use queue::enqueue::{NewTask, TaskOptions, enqueue, enqueue_many, notify};
+use queue::enqueue::{NewTask, TaskOptions, enqueue, enqueue_many};
 use tokio::task::JoinSet;
 
 use super::adapter::{Adapter, EnqueueTime, StepContext, TIMEOUT};
@@ -29,10 +29,6 @@ const SINGLE: [(i64, i64); 2] = [(1, 1_000), (10, 4_000)];
 /// goal.
 const GOAL: f64 = 2.0;
 
-/// Names of pgmill's cases, and whether each enqueue notifies the workers. Without a notification,
-/// an idle worker finds a task at its next poll.
-const OWN: [(&str, bool); 2] = [("pgmill", false), ("pgmill, with notify", true)];
-
 pub(super) async fn run(
     context: &RunContext,
     participants: &Participants,
@@ -41,7 +37,7 @@ pub(super) async fn run(
     let mut entries = entries(participants);
     take_turns(context, "peers-enqueue", &mut entries, async |database, _, candidate, _| {
         match candidate {
-            Candidate::Own(way) => own_round(context, database, OWN[way].1, tasks).await,
+            Candidate::Own(_) => own_round(context, database, tasks).await,
             Candidate::Peer(adapter, variant) => {
                 peer_round(context, database, (adapter, variant), tasks).await
             }
@@ -50,20 +46,16 @@ pub(super) async fn run(
     .await?;
     let mut scenario = into_scenario(entries);
     scenario.notes.push(format!(
-        "bulk: {tasks} tasks, {AT_ONCE} per call; clients use the peer's own language; the \
-         notification is the NOTIFY that wakes idle workers, sent by pgmill after the commit, by \
-         most peers within the transaction"
+        "bulk: {tasks} tasks, {AT_ONCE} per call; clients use the peer's own language"
     ));
     Ok(scenario)
 }
 
 fn entries(participants: &Participants) -> Vec<Entry<'_>> {
     let mut entries = Vec::new();
-    for (way, (name, _)) in OWN.into_iter().enumerate() {
-        let mut cases = cases(name);
-        cases[2].goal = Some(GOAL);
-        entries.push(Entry::own(way, name, cases));
-    }
+    let mut own = cases("pgmill");
+    own[2].goal = Some(GOAL);
+    entries.push(Entry::own(0, "pgmill", own));
     for adapter in &participants.adapters {
         entries.extend(adapter.peer.submit.iter().map(|it| Entry::peer(adapter, it, cases)));
     }
@@ -101,16 +93,11 @@ async fn peer_round(
     Ok(rates)
 }
 
-async fn own_round(
-    context: &RunContext,
-    database: &Database,
-    with_notify: bool,
-    tasks: i64,
-) -> Result<Vec<f64>> {
+async fn own_round(context: &RunContext, database: &Database, tasks: i64) -> Result<Vec<f64>> {
     let mut rates = Vec::new();
     for (connections, count) in SINGLE {
         let count = context.size(count, count / 5);
-        let seconds = singly(context, database, connections, count, with_notify).await?;
+        let seconds = singly(context, database, connections, count).await?;
         rates.push(per_second(count, seconds));
     }
     let session = context.connect(database.url()).await?;
@@ -122,9 +109,6 @@ async fn own_round(
         enqueue_many(&*session, &chunk, &TaskOptions::default()).await?;
         from = to + 1;
     }
-    if with_notify {
-        notify(&*session).await?;
-    }
     rates.push(per_second(tasks, begun.elapsed().as_secs_f64()));
     Ok(rates)
 }
@@ -135,7 +119,6 @@ async fn singly(
     database: &Database,
     connections: i64,
     count: i64,
-    with_notify: bool,
 ) -> Result<f64> {
     let mut sessions = Vec::new();
     for _ in 0..connections {
@@ -153,9 +136,6 @@ async fn singly(
                     return Ok(());
                 }
                 enqueue(&*session, &task(n), &TaskOptions::default(), None).await?;
-                if with_notify {
-                    notify(&*session).await?;
-                }
             }
         });
     }

@@ -10,8 +10,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use futures_util::future;
-use queue::enqueue::{NewTask, TaskOptions, enqueue, notify};
+use queue::enqueue::{NewTask, TaskOptions, enqueue};
 use tokio::time::sleep;
 
 use super::adapter::{Adapter, Committed, Step, StepContext, TIMEOUT, WorkSummary};
@@ -129,13 +128,8 @@ async fn own_round(
     let mut committed_at = Vec::new();
     for n in 0..=count {
         let task = NewTask { statement: START.replace("%s", &n.to_string()), ..NewTask::default() };
-        // As queue::enqueue::enqueue_and_notify, with the time of the commit.
-        let options = TaskOptions::default();
-        let enqueued =
-            async { enqueue(&*session, &task, &options, None).await.map(|_| wall_clock()) };
-        let (committed, notified) = future::join(enqueued, notify(&*session)).await;
-        committed_at.push(committed?);
-        notified?;
+        enqueue(&*session, &task, &TaskOptions::default(), None).await?;
+        committed_at.push(wall_clock());
         while n == 0 && !first_has_started(database).await? {
             fleet.check()?;
             sleep(POLL_INTERVAL).await;

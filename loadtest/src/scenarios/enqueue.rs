@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 use futures_util::SinkExt;
-use queue::enqueue::{NewTask, TaskOptions, enqueue, enqueue_many, notify};
+use queue::enqueue::{NewTask, TaskOptions, enqueue, enqueue_many};
 use tokio::task::JoinSet;
 use tokio_postgres::types::Type;
 
@@ -39,7 +39,6 @@ const COPY_LINES: usize = 1000;
 enum Way {
     Bare,
     Enqueue,
-    EnqueueAndNotify,
     BareMany,
     EnqueueMany,
     Copy,
@@ -70,10 +69,9 @@ const TEN: Step = Step::bare("bare INSERT, 10 connections", Way::Bare, 10);
 const HUNDRED: Step = Step::bare("bare INSERT of 100 at once", Way::BareMany, 1);
 const COPIED: Step = Step::bare("COPY into the bare table", Way::Copy, 1);
 
-const STEPS: [Step; 9] = [
+const STEPS: [Step; 8] = [
     ONE,
     Step::compared_with(&ONE, "enqueue, 1 connection", Way::Enqueue, Some(0.9)),
-    Step::compared_with(&ONE, "enqueue and notify, 1 connection", Way::EnqueueAndNotify, None),
     TEN,
     Step::compared_with(&TEN, "enqueue, 10 connections", Way::Enqueue, Some(0.9)),
     HUNDRED,
@@ -116,7 +114,7 @@ pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
 /// Returns the tasks per round.
 fn count(context: &RunContext, way: Way) -> usize {
     match way {
-        Way::Bare | Way::Enqueue | Way::EnqueueAndNotify => context.size(10_000, 1_000),
+        Way::Bare | Way::Enqueue => context.size(10_000, 1_000),
         Way::BareMany | Way::EnqueueMany => context.size(100_000, 20_000),
         Way::Copy | Way::Bulk => context.size(500_000, 50_000),
     }
@@ -168,12 +166,9 @@ async fn on_one(mut session: Session, way: Way, numbers: std::ops::Range<usize>)
                 session.query_typed(BARE, &[(&statement, Type::TEXT)]).await?;
             }
         }
-        Way::Enqueue | Way::EnqueueAndNotify => {
+        Way::Enqueue => {
             for n in numbers {
                 enqueue(&*session, &task(n), &options, None).await?;
-                if matches!(way, Way::EnqueueAndNotify) {
-                    notify(&*session).await?;
-                }
             }
         }
         Way::BareMany => {

@@ -1,5 +1,6 @@
-//! Measures the pick-up latency of tasks: one task at a time on an idle fleet, and on a fleet at
-//! half of its capacity.
+//! Measures the pick-up latency of tasks that are enqueued with SQL: one task at a time on an idle
+//! fleet, on a fleet at half of its capacity, and tasks at steady rates on a fleet that has nothing
+//! else to do.
 //!
 //! Both times are read from the server's clock: `clock_timestamp()` right after the commit of the
 //! enqueue, on the same connection, and `clock_timestamp()` in the task's own statement.
@@ -9,9 +10,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use futures_util::future;
 use jiff::Timestamp;
-use queue::enqueue::{NewTask, TaskOptions, enqueue, enqueue_many, notify};
+use queue::enqueue::{NewTask, TaskOptions, enqueue, enqueue_many};
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::{sleep, sleep_until};
 use tokio_postgres::types::Type;
 
 use crate::context::RunContext;
@@ -33,6 +34,9 @@ const COMMITTED: &str = "SELECT /* loadtest.committed */ clock_timestamp()";
 const STARTED: &str =
     "SELECT /* loadtest.started */ s.at FROM loadtest.starts s WHERE s.probe = $1";
 
+const ALL_STARTED: &str =
+    "SELECT /* loadtest.all_started */ s.probe, s.at FROM loadtest.starts s ORDER BY s.probe";
+
 const COUNT: &str = "SELECT /* loadtest.probes */ count(*) FROM loadtest.starts";
 
 /// Pause between two probes; varied to avoid synchronizing with periodic activity.
@@ -46,6 +50,14 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 const IDLE: &str = "idle";
 const LOADED: &str = "50 % load";
 
+/// Cases with steady rates: tasks per second, and the number of tasks in a full and in a quick run.
+const PACED: [(&str, f64, [i64; 2]); 4] = [
+    ("1 per second", 1.0, [30, 4]),
+    ("10 per second", 10.0, [200, 40]),
+    ("100 per second", 100.0, [2_000, 300]),
+    ("800 per second", 800.0, [12_000, 2_000]),
+];
+
 pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
     let fleet_spec = FleetSpec::from_options(context);
     let database = context.database("latency").await?;
@@ -54,12 +66,18 @@ pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
     let tasks = context.size(50_000, 10_000);
     let can = fleet_round(context, &database, &fleet_spec, (tasks, EFFECT), 0).await?.rate();
     let probes = context.tasks(3_000, 500);
-    let mut kinds = [Kind::new(IDLE, None)?, Kind::new(LOADED, Some(can / 2.0))?];
-    let mut medians = kinds.each_ref().map(Kind::case);
+    let mut kinds = vec![
+        Kind::new(IDLE, Load::Nothing, probes),
+        Kind::new(LOADED, Load::Beside(can / 2.0), probes),
+    ];
+    kinds.extend(PACED.map(|(name, rate, [full, quick])| {
+        Kind::new(name, Load::Probes(rate), context.size(full, quick))
+    }));
+    let mut medians: Vec<Case> = kinds.iter().map(Kind::case).collect();
     let mut checks = Vec::new();
     alternate(context, "latency", &mut medians, async |n, round| {
         let kind = &mut kinds[n];
-        let setting = Setting { context, database: &database, fleet_spec: &fleet_spec, probes };
+        let setting = Setting { context, database: &database, fleet_spec: &fleet_spec };
         let check = setting.round(kind, round).await?;
         checks.push(check);
         let value = kind.rounds.last().map_or(f64::NAN, |times| times.at(50.0));
@@ -75,7 +93,7 @@ pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
         cases.push(kind.tail());
     }
     let notes = vec![
-        format!("{probes} probes per round, {}", fleet_spec.describe()),
+        format!("{probes} probes per round without a rate, {}", fleet_spec.describe()),
         format!(
             "load: {:.0} tasks/s, half of the rate at which the fleet drained just before",
             can / 2.0
@@ -84,30 +102,47 @@ pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
     Ok(Scenario { cases, checks, notes, ..Scenario::default() })
 }
 
-/// One of the two cases with its rounds.
+/// What the fleet has to do, in tasks per second.
+#[derive(Clone, Copy)]
+enum Load {
+    /// Nothing but one probe after the other.
+    Nothing,
+    /// Other tasks, beside one probe after the other.
+    Beside(f64),
+    /// Probes at this rate.
+    Probes(f64),
+}
+
+/// A case with its rounds.
 struct Kind {
     name: &'static str,
-    /// Concurrent load in tasks per second.
-    load: Option<f64>,
+    load: Load,
+    probes: i64,
     rounds: Vec<LatencyHistogram>,
 }
 
 impl Kind {
-    fn new(name: &'static str, load: Option<f64>) -> Result<Self> {
-        Ok(Self { name, load, rounds: Vec::new() })
+    fn new(name: &'static str, load: Load, probes: i64) -> Self {
+        Self { name, load, probes, rounds: Vec::new() }
     }
 
     fn case(&self) -> Case {
-        let goal = self.load.is_none().then_some(1.0);
+        let goal = match self.load {
+            Load::Nothing => Some(1.0),
+            Load::Beside(_) => None,
+            Load::Probes(_) => Some(2.0),
+        };
         Case { goal, ..case(format!("{}, p50", self.name), "ms", Better::Lower) }
     }
 
     fn tail(&self) -> Case {
         let mut tail = case(format!("{}, p99", self.name), "ms", Better::Lower);
         tail.goal = Some(3.0);
-        if self.load.is_some() {
+        match self.load {
+            Load::Nothing => {}
             // Goal: at most three times the p99 of the idle fleet.
-            tail = against(tail, &format!("{IDLE}, p99"), Some(3.0));
+            Load::Beside(_) => tail = against(tail, &format!("{IDLE}, p99"), Some(3.0)),
+            Load::Probes(_) => tail.goal = Some(20.0),
         }
         tail.rounds = self.rounds.iter().map(|times| times.at(99.0)).collect();
         tail
@@ -118,20 +153,21 @@ struct Setting<'a> {
     context: &'a RunContext,
     database: &'a Database,
     fleet_spec: &'a FleetSpec,
-    probes: i64,
 }
 
 impl Setting<'_> {
     async fn round(&self, kind: &mut Kind, round: usize) -> Result<Check> {
-        let Self { context, database, fleet_spec, probes } = *self;
+        let Self { context, database, fleet_spec } = *self;
+        let probes = kind.probes;
         database.empty().await?;
         database.session.batch_execute("TRUNCATE /* loadtest.no_starts */ loadtest.starts").await?;
         database.vacuum_and_checkpoint().await?;
         let mut fleet = Fleet::start(context, database, fleet_spec).await?;
         open_queue(database).await?;
+        warm_up(context, database, &mut fleet).await?;
         let mut load = JoinSet::new();
         let stop = tokio_util::sync::CancellationToken::new();
-        if let Some(rate) = kind.load {
+        if let Load::Beside(rate) = kind.load {
             let session = context.connect(database.url()).await?;
             load.spawn(keep_busy(session, rate, stop.clone()));
             // Wait until the load is steady.
@@ -139,12 +175,25 @@ impl Setting<'_> {
         }
         let mut times = LatencyHistogram::new()?;
         let session = context.connect(database.url()).await?;
-        for n in 1..=probes {
-            times.add(probe(&session, n).await?);
-            sleep(Duration::from_millis(PAUSE_MS.start + n.cast_unsigned() * 7 % 10)).await;
-            if n % 100 == 0 {
-                fleet.check()?;
-                context.progress.state(&format!("{n} of {probes}, p50 {:.2} ms", times.at(50.0)));
+        if let Load::Probes(rate) = kind.load {
+            context.progress.state(&format!("{probes} tasks, {rate} per second"));
+            let committed_at = enqueue_at_rate(&session, probes, rate).await?;
+            until_empty(context, database, &mut fleet).await?;
+            for row in session.query_typed(ALL_STARTED, &[]).await? {
+                let (n, started_at): (i64, Timestamp) = (row.get(0), row.get(1));
+                let committed_at = committed_at[usize::try_from(n - 1)?];
+                // A task can start before the session has the next command.
+                times.add(milliseconds(committed_at, started_at));
+            }
+        } else {
+            for n in 1..=probes {
+                times.add(probe(&session, n).await?);
+                sleep(Duration::from_millis(PAUSE_MS.start + n.cast_unsigned() * 7 % 10)).await;
+                if n % 100 == 0 {
+                    fleet.check()?;
+                    let p50 = times.at(50.0);
+                    context.progress.state(&format!("{n} of {probes}, p50 {p50:.2} ms"));
+                }
             }
         }
         kind.rounds.push(times);
@@ -165,22 +214,51 @@ impl Setting<'_> {
     }
 }
 
-/// Returns the milliseconds from the commit of an enqueue to the start of the task's statement.
-async fn probe(session: &Session, n: i64) -> Result<f64> {
+/// Runs a first task, and waits until the workers listen for notifications.
+async fn warm_up(context: &RunContext, database: &Database, fleet: &mut Fleet<'_>) -> Result<()> {
+    let first = NewTask { statement: "SELECT 1".to_owned(), ..NewTask::default() };
+    enqueue(&*database.session, &first, &TaskOptions::default(), None).await?;
+    until_empty(context, database, fleet).await?;
+    sleep(Duration::from_millis(500)).await;
+    Ok(())
+}
+
+fn milliseconds(from: Timestamp, to: Timestamp) -> f64 {
+    to.duration_since(from).as_secs_f64() * 1000.0
+}
+
+/// Enqueues a probe, and returns the time of the commit.
+async fn commit_probe(session: &Session, n: i64) -> Result<Timestamp> {
     let statement =
         format!("INSERT INTO loadtest.starts (probe, at) VALUES ({n}, clock_timestamp())");
     let task = NewTask { statement, ..NewTask::default() };
     let options = TaskOptions::default();
-    // As queue::enqueue::enqueue_and_notify, with the time of the commit.
-    let (enqueued, committed, notified) = future::join3(
+    // Sent at once, so that the server reads its clock right after the commit.
+    let (enqueued, committed) = future::join(
         enqueue(&**session, &task, &options, None),
         session.query_typed(COMMITTED, &[]),
-        notify(&**session),
     )
     .await;
     enqueued?;
-    notified?;
-    let committed_at: Timestamp = committed?[0].get(0);
+    Ok(committed?[0].get(0))
+}
+
+/// Enqueues the probes at a steady rate, and returns the times of the commits.
+async fn enqueue_at_rate(session: &Session, probes: i64, rate: f64) -> Result<Vec<Timestamp>> {
+    let begun = Instant::now();
+    let mut committed_at = Vec::new();
+    for n in 1..=probes {
+        committed_at.push(commit_probe(session, n).await?);
+        #[expect(clippy::cast_precision_loss, reason = "a count of tasks")]
+        let due = begun + Duration::from_secs_f64(n as f64 / rate);
+        sleep_until(due.into()).await;
+    }
+    Ok(committed_at)
+}
+
+/// Returns the milliseconds from the commit of an enqueue to the start of the task's statement.
+async fn probe(session: &Session, n: i64) -> Result<f64> {
+    let committed_at = commit_probe(session, n).await?;
     let begun = Instant::now();
     loop {
         // Long enough for most probes, so that this poll does not disturb the next probe.
@@ -188,8 +266,7 @@ async fn probe(session: &Session, n: i64) -> Result<f64> {
         let rows = session.query_typed(STARTED, &[(&n, Type::INT8)]).await?;
         if let Some(row) = rows.first() {
             let started_at: Timestamp = row.get(0);
-            let took = started_at.duration_since(committed_at);
-            return Ok(took.as_secs_f64() * 1000.0);
+            return Ok(milliseconds(committed_at, started_at));
         }
         ensure!(begun.elapsed() < TIMEOUT, "probe {n} has not run after {TIMEOUT:?}");
     }
@@ -215,7 +292,6 @@ async fn keep_busy(
                 })
                 .collect();
             enqueue_many(&*session, &tasks, &options).await?;
-            notify(&*session).await?;
             sent = due;
         }
         sleep(TICK).await;

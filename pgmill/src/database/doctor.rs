@@ -5,7 +5,7 @@ use health::doctor_checks::{self, CheckStatus, Finding};
 use queue::drift::Difference;
 use queue::insight::problems::{FailingSubscription, failing_subscriptions};
 use queue::schema::InstalledSchema;
-use queue::{citus, doctor, drift, priority, schema, sequences, workers};
+use queue::{catalog, citus, doctor, drift, priority, schema, sequences, workers};
 use schedule::queries::{Health, health};
 use schedule::zone_data::zone_data;
 use serde_json::json;
@@ -26,14 +26,11 @@ const DEFINITION_CHARS: usize = 160;
 /// instead of an error.
 pub(crate) async fn run(session: &Session, out: &Output) -> Result<u8, Failure> {
     let client = &session.client;
-    let mut findings = vec![doctor_checks::server(&doctor::server(client).await?)];
+    let server = doctor::server(client).await?;
+    let mut findings = vec![doctor_checks::server(&server)];
     let found = match schema::installed(client).await {
         Ok(found) => found,
-        Err(error) => {
-            let failure =
-                Failure::from(error).with_missing_role(Some("mill_viewer"), session.user());
-            return Err(failure);
-        }
+        Err(error) => return Err(session.explained(error.into(), Some("mill_viewer")).await),
     };
     findings.push(doctor_checks::schema_version(found));
     let mut differences = None;
@@ -44,6 +41,11 @@ pub(crate) async fn run(session: &Session, out: &Output) -> Result<u8, Failure> 
     }
     findings.push(doctor_checks::transaction_ids(&doctor::oldest_database(client).await?));
     findings.extend(doctor_checks::settings(&doctor::settings(client).await?));
+    let collations = catalog::changed_collations(client, server.version_number).await?;
+    findings.extend(doctor_checks::collations(&collations));
+    findings.push(doctor_checks::indexes(&catalog::invalid_indexes(client).await?));
+    findings.push(doctor_checks::notify_queue(catalog::notify_usage(client).await?));
+    findings.push(doctor_checks::locks(&catalog::lock_table(client).await?));
     findings.extend(environment_checks(client, found).await?);
     let code = if findings.iter().any(|finding| finding.status == CheckStatus::Problem) {
         exit::FAILURE
@@ -109,6 +111,7 @@ async fn environment_checks(
         findings.push(Finding::ok("time zones", zone_data().describe()));
         findings.extend(doctor_checks::overrides(&doctor::overrides(client).await?));
         findings.extend(doctor_checks::memberships(&doctor::memberships(client).await?));
+        findings.extend(doctor_checks::foreign_grants(&doctor::foreign_grants(client).await?));
         findings.extend(doctor_checks::session_roles(&doctor::session_roles(client).await?));
         if let Some(citus) = citus::citus(client).await? {
             findings.extend(doctor_checks::citus(&citus, citus::nodes(client).await.as_ref()));

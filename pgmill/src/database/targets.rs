@@ -188,8 +188,8 @@ async fn find(client: &impl GenericClient, name: &str) -> Result<Option<Target>,
 /// Fails if the target is unreachable, or without privileges there.
 async fn check(client: &Client, out: &Output, args: &TargetCheck) -> Result<u8, Failure> {
     known(client, &args.name).await?;
-    let url = ConnectionSource::File(args.target_url_file.clone()).read()?;
-    let place = ConnectionTarget::resolve(Some(&url), &Environment::from_process())?
+    let source = ConnectionSource::File(args.target_url_file.clone());
+    let place = ConnectionTarget::from_source(Some(source), &Environment::from_process())?
         .with_safe_search_path();
     let in_target = Session::open_at(&place).await?;
     receipt::check(&in_target.client).await?;

@@ -6,6 +6,7 @@ use queue::group::{self, ActivePeriod, GroupChange};
 use queue::{LimitKind, QueueError, limit};
 use schedule::similar_zone;
 use tokio_postgres::Transaction;
+use tokio_postgres::error::SqlState;
 
 use crate::args::{GroupArgs, OrOff};
 
@@ -36,9 +37,10 @@ pub(super) fn period(active: OrOff<(Time, Time)>, zone: &str) -> Option<ActivePe
     active.0.map(|(opens, closes)| ActivePeriod { opens, closes, zone: zone.to_owned() })
 }
 
-/// Adds a hint to the server's error for an unknown time zone, which has none.
+/// Adds a hint to the server's error for an unknown time zone, which has none. The message may be translated.
 fn with_similar_zone(error: QueueError, zone: &str) -> Failure {
-    let unknown_zone = error.to_string().contains("time zone");
+    let unknown_zone =
+        error.sqlstate() == Some(&SqlState::INVALID_PARAMETER_VALUE) && error.hint().is_none();
     let failure = Failure::from(error);
     match similar_zone(zone).filter(|_| unknown_zone) {
         Some(similar) => failure.hint(format!("did you mean {similar}?")),

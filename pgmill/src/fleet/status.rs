@@ -167,6 +167,7 @@ fn next(about: &ProblemSubject) -> String {
         ProblemSubject::Declarations => "pgmill schedule sync --dry-run".to_owned(),
         ProblemSubject::Snapshot => "pgmill doctor".to_owned(),
         ProblemSubject::Subscription(name) => format!("pgmill subscription show {name}"),
+        ProblemSubject::Interruptions => "pgmill task list --outcome interrupted".to_owned(),
         ProblemSubject::HeldTarget(_) => "pgmill target list".to_owned(),
         ProblemSubject::Target(name) => format!("pgmill target check {name}"),
     }

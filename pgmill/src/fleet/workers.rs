@@ -1,9 +1,11 @@
 //! `pgmill worker`.
 
 use cli::{Failure, exit};
+use health::problems;
 use queue::operate;
 use queue::workers::{self, Worker};
 use serde_json::json;
+use terminal::visible;
 use tokio_postgres::Client;
 
 use crate::args::{DrainArgs, WorkerVerb};
@@ -41,6 +43,9 @@ async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
         out.note("no workers registered");
     } else {
         out.print_table(&HEADINGS, rows(&workers))?;
+        for login in problems::unconnected_logins(&workers) {
+            out.note(visible(&login.message));
+        }
     }
     Ok(exit::OK)
 }

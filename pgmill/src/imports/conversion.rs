@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use queue::scan;
 use schedule::Timing;
 use serde::Serialize;
 use toml::{Table, Value};
@@ -165,7 +166,7 @@ impl Declaration {
     }
 }
 
-/// Returns the statement, if a worker would run it.
+/// Returns the statement without a byte order mark at its start, if a worker would run it.
 ///
 /// # Errors
 /// Returns why not: it has no SQL, or parts that only a client such as psql can execute.
@@ -173,6 +174,7 @@ pub(crate) fn runnable(statement: &str) -> Result<&str, LeftOut> {
     if statement.contains('\0') {
         return Err(LeftOut::new("the statement contains a NUL byte", "Remove it."));
     }
+    let statement = scan::without_byte_order_mark(statement);
     match job_file::runnable(statement) {
         Ok(()) => Ok(statement),
         Err((_, error)) => {

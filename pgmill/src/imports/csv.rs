@@ -1,5 +1,7 @@
 //! Reads CSV files.
 
+use queue::scan;
+
 /// An error in a line of a file: the line, counted from 1, and the message.
 pub(crate) type LineError = (usize, String);
 
@@ -13,7 +15,7 @@ pub(crate) fn records(text: &str) -> Result<Vec<(usize, Vec<String>)>, LineError
     // Spreadsheets write semicolons where the comma is the decimal separator.
     let delimiter = text.chars().find(|it| [',', ';', '\n'].contains(it)).filter(|it| *it == ';');
     let delimiter = delimiter.unwrap_or(',');
-    let mut chars = text.trim_start_matches('\u{feff}').chars().peekable();
+    let mut chars = scan::without_byte_order_mark(text).chars().peekable();
     loop {
         let next = chars.next();
         match next {

@@ -51,8 +51,8 @@ pub(crate) fn convert(text: &str, args: &D365Args) -> Result<Conversion, Failure
     if text.trim().is_empty() {
         return Err(wrong("the file is empty".to_owned()));
     }
-    let document: Json = serde_json::from_str(text.trim_start_matches('\u{feff}'))
-        .map_err(|error| wrong(format!("not valid JSON: {error}")))?;
+    let document: Json =
+        serde_json::from_str(text).map_err(|error| wrong(format!("not valid JSON: {error}")))?;
     let fields =
         Fields::read("the document", &document, &["classes", "batch_jobs"]).map_err(wrong)?;
     let classes = classes(&fields).map_err(wrong)?;

@@ -56,8 +56,8 @@ impl Document {
         if text.trim().is_empty() {
             return Err("the file is empty".to_owned());
         }
-        let document: Value = serde_json::from_str(text.trim_start_matches('\u{feff}'))
-            .map_err(|error| format!("not valid JSON: {error}"))?;
+        let document: Value =
+            serde_json::from_str(text).map_err(|error| format!("not valid JSON: {error}"))?;
         let table = |key: &str, required: &[&str]| {
             let rows = document.get(key).and_then(Value::as_array);
             let rows = rows.ok_or_else(|| format!("the document has no array {key}"))?;

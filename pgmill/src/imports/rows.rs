@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use cli::Failure;
+use queue::scan;
 use serde_json::{Deserializer, Map, Value};
 
 use super::csv;
@@ -70,7 +71,7 @@ impl Row {
 /// # Errors
 /// Fails if the text is neither, or lacks a required column.
 pub(crate) fn read(text: &str, required: &[&str]) -> Result<Vec<Row>, Failure> {
-    let text = text.trim_start_matches('\u{feff}');
+    let text = scan::without_byte_order_mark(text);
     let rows = match text.trim_start().chars().next() {
         None => return Err(Failure::usage("the file is empty")),
         Some('[' | '{') => from_json(text),

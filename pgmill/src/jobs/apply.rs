@@ -380,6 +380,7 @@ fn runnable(source: &Source) -> Result<(), Failure> {
         scan::Forbidden::TransactionControl { word, .. } => {
             (format!("{word} is not allowed, because all files are one transaction"), "Remove it.")
         }
+        scan::Forbidden::ByteOrderMark { .. } => (forbidden.to_string(), forbidden.hint()),
         scan::Forbidden::CopyFromStdin { .. } | scan::Forbidden::CopyToStdout { .. } => {
             ("COPY through the client is not supported".to_owned(), "Use INSERT, or psql.")
         }

@@ -206,8 +206,9 @@ impl<'a> Reader<'a> {
         let Some(name) = section.text("statement_file")? else {
             let at = section.offset_of("statement");
             let text = inline.ok_or_else(|| section.error_at(at, "missing statement"))?;
-            runnable(&text).map_err(|(_, wrong)| section.wrap_error(at, wrong))?;
-            return Ok((text, None));
+            let text = scan::without_byte_order_mark(&text);
+            runnable(text).map_err(|(_, wrong)| section.wrap_error(at, wrong))?;
+            return Ok((text.to_owned(), None));
         };
         let at = section.offset_of("statement_file");
         if inline.is_some() {
@@ -350,9 +351,7 @@ pub(crate) fn runnable(statement: &str) -> Result<(), (usize, ValidationError)> 
             "Remove it, because a task is one transaction. For a statement that cannot run in one, or a \
              procedure that commits: mode = \"autocommit\"."
         }
-        scan::Forbidden::CopyFromStdin { .. } | scan::Forbidden::CopyToStdout { .. } => {
-            forbidden.hint()
-        }
+        _ => forbidden.hint(),
     };
     Err((forbidden.offset(), ValidationError::new(0, forbidden.to_string()).hint(hint)))
 }

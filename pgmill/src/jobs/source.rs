@@ -1,6 +1,7 @@
 //! A text file, and places in it.
 
 use cli::Failure;
+use queue::scan;
 use std::path::{Path, PathBuf};
 
 /// The path and the text of a file.
@@ -40,8 +41,7 @@ impl Source {
     pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
         let text = std::fs::read_to_string(path)
             .map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?;
-        // Windows editors start a file with a byte order mark, which is not part of the text.
-        let text = text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text);
+        let text = scan::without_byte_order_mark(&text).to_owned();
         Ok(Self { path: path.to_owned(), text, origins: Vec::new() })
     }
 

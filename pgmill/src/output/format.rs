@@ -93,7 +93,7 @@ pub(crate) fn activity(it: &Running) -> (String, Tone) {
 pub(crate) fn outcome_tone(outcome: Outcome) -> Tone {
     match outcome {
         Outcome::Succeeded => Tone::Success,
-        Outcome::Cancelled => Tone::Warning,
+        Outcome::Cancelled | Outcome::Interrupted => Tone::Warning,
         Outcome::Failed | Outcome::TimedOut | Outcome::Lost | Outcome::Unknown => Tone::Error,
     }
 }

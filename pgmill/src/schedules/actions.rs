@@ -5,7 +5,7 @@ use std::time::Duration;
 use cli::{Failure, exit};
 use queue::run::RunState;
 use queue::run_queries::{self, RunFilter};
-use queue::{Mode, enqueue};
+use queue::{Mode, enqueue, scan};
 use schedule::declare::{self, PutResult};
 use schedule::enums::DeclaredIn;
 use schedule::reconcile::{Reconciled, reconcile};
@@ -133,7 +133,9 @@ async fn declare_one(
         task["mode"] = mode.as_str().into();
     }
     if new_statement {
-        let statement = definition["statement"].as_str().unwrap_or_default().to_owned();
+        let statement = definition["statement"].as_str().unwrap_or_default();
+        let statement = scan::without_byte_order_mark(statement).to_owned();
+        definition.insert("statement".to_owned(), statement.as_str().into());
         // The parameters were those of the statement that is replaced. Values for a statement without
         // parameters would make each run fail.
         if !statement.contains("$1")

@@ -37,7 +37,7 @@ const DRAIN: &str = "SELECT /* queue.drain */ mill.drain($1, $2)";
 const RIGHTS: &str = "SELECT /* queue.login_rights */ current_user::text AS login, r.rolsuper AS superuser,
     r.rolsuper OR pg_catalog.pg_has_role(n.nspowner, CASE
         WHEN pg_catalog.current_setting('server_version_num')::int4 >= 160000 THEN 'USAGE, SET' ELSE 'MEMBER' END) AS owner,
-    r.rolsuper OR pg_catalog.has_table_privilege('mill.tasks', 'UPDATE') AS worker,
+    r.rolsuper OR pg_catalog.has_any_column_privilege('mill.tasks', 'UPDATE') AS worker,
     r.rolsuper OR pg_catalog.pg_has_role('pg_read_all_stats', 'USAGE')
         AND pg_catalog.pg_has_role('pg_signal_backend', 'USAGE') AS sees_backends
 FROM pg_catalog.pg_namespace n, pg_catalog.pg_roles r

@@ -51,17 +51,33 @@ const GRANTS: &str = "SELECT /* queue.doctor_grants */ wanted.role, wanted.grant
 FROM (VALUES ('mill_worker', 'pg_read_all_stats'), ('mill_worker', 'pg_signal_backend'),
     ('mill_owner', 'pg_read_all_stats')) AS wanted (role, granted)";
 
-/// Finds the control session of a worker by its advisory lock, and a task session by its task.
-/// Every role can see the pid and the user of these sessions.
+/// Every role may use types, and PUBLIC may execute what `schema.sql` allows; the comparison with
+/// `schema.sql` reports other routines of PUBLIC.
+const FOREIGN_GRANTS: &str = "WITH /* queue.doctor_foreign_grants */ object AS (
+    SELECT c.relname::text AS name, c.relowner AS owner, c.relacl AS acl FROM pg_class c
+        WHERE c.relnamespace = to_regnamespace('mill')
+    UNION ALL SELECT format('%s.%s', c.relname, a.attname), c.relowner, a.attacl
+        FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND NOT a.attisdropped
+        WHERE c.relnamespace = to_regnamespace('mill')
+    UNION ALL SELECT p.proname, p.proowner, p.proacl FROM pg_proc p WHERE p.pronamespace = to_regnamespace('mill')
+    UNION ALL SELECT 'schema', n.nspowner, n.nspacl FROM pg_namespace n WHERE n.nspname = 'mill'
+)
+SELECT CASE x.grantee WHEN 0 THEN 'PUBLIC' ELSE pg_get_userbyid(x.grantee)::text END AS role,
+    string_agg(DISTINCT x.privilege_type, ', ') AS privileges, count(DISTINCT o.name) AS objects, min(o.name) AS example
+FROM object o CROSS JOIN aclexplode(o.acl) x
+WHERE x.grantee <> o.owner AND NOT (x.grantee = 0 AND x.privilege_type IN ('EXECUTE', 'USAGE'))
+    AND pg_get_userbyid(x.grantee) NOT IN ('mill_worker', 'mill_operator', 'mill_producer', 'mill_viewer')
+GROUP BY x.grantee ORDER BY role";
+
+/// Finds the control session of a worker by its registration, and a task session by its task. Every
+/// role can see the pid and the user of these sessions.
 const SESSION_ROLES: &str = "SELECT /* queue.doctor_session_roles */ a.usename::text AS name, bool_or(s.running) AS runs_tasks, count(*) AS sessions,
     r.rolsuper AS superuser, pg_has_role(a.usesysid, to_regrole('mill_owner'), m.rights) AS owner,
     pg_has_role(a.usesysid, to_regrole('mill_worker'), m.rights) AS worker
 FROM (SELECT mill.membership_rights() AS rights) AS m CROSS JOIN (
     SELECT t.session_pid, true FROM mill.tasks t WHERE t.state = 'running'
     UNION ALL
-    SELECT l.pid, false FROM mill.workers w JOIN pg_locks l ON l.locktype = 'advisory'
-        AND l.objsubid = 1 AND (l.classid::bigint << 32 | l.objid::bigint) = w.session_lock_key
-        AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+    SELECT w.session_pid, false FROM mill.workers w
 ) AS s (pid, running)
     JOIN pg_stat_activity a ON a.pid = s.pid JOIN pg_roles r ON r.oid = a.usesysid
 WHERE a.datname = current_database()
@@ -110,7 +126,10 @@ const TABLES: &str = "SELECT /* queue.doctor_tables */ s.n_live_tup AS live_rows
                 AND c.relname = 'attempts_' || to_char(day, 'YYYYMMDD'))) AS missing_days,
     (SELECT count(*) FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
         WHERE i.inhparent = 'mill.attempts'::regclass
-            AND c.relname > 'attempts_' || to_char(now() AT TIME ZONE 'UTC', 'YYYYMMDD')) AS days_ahead
+            AND c.relname > 'attempts_' || to_char(now() AT TIME ZONE 'UTC', 'YYYYMMDD')) AS days_ahead,
+    (SELECT count(*) FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid CROSS JOIN mill.settings x
+        WHERE i.inhparent = 'mill.attempts'::regclass AND c.relname
+            < 'attempts_' || to_char((now() - x.history_retention) AT TIME ZONE 'UTC' - interval '1 day', 'YYYYMMDD')) AS days_overdue
 FROM pg_stat_user_tables s WHERE s.relid = 'mill.tasks'::regclass";
 
 /// The server.
@@ -234,6 +253,21 @@ from_row! {
     HorizonHolder { kind, name, user, application, age_xids, since, age_seconds, state, query }
 }
 
+/// Privileges of a role on objects of the schema that were not granted by `schema.sql`.
+#[derive(Clone, Debug)]
+pub struct ForeignGrant {
+    /// The role.
+    pub role: String,
+    /// Names of the privileges.
+    pub privileges: String,
+    /// Number of objects.
+    pub objects: i64,
+    /// Name of one of them.
+    pub example: String,
+}
+
+from_row! { ForeignGrant { role, privileges, objects, example } }
+
 /// The tables of tasks and attempts.
 #[derive(Clone, Debug)]
 pub struct Tables {
@@ -249,9 +283,13 @@ pub struct Tables {
     pub missing_days: Vec<String>,
     /// Number of partitions for future days.
     pub days_ahead: i64,
+    /// Number of partitions that should have been dropped a day ago.
+    pub days_overdue: i64,
 }
 
-from_row! { Tables { live_rows, dead_rows, bytes, vacuumed_at, missing_days, days_ahead } }
+from_row! {
+    Tables { live_rows, dead_rows, bytes, vacuumed_at, missing_days, days_ahead, days_overdue }
+}
 
 /// Returns the server's version and connections.
 pub async fn server(client: &impl GenericClient) -> Result<Server, QueueError> {
@@ -277,6 +315,11 @@ pub async fn overrides(client: &impl GenericClient) -> Result<Vec<Override>, Que
 /// Returns the memberships that the roles of pgmill require.
 pub async fn memberships(client: &impl GenericClient) -> Result<Vec<Membership>, QueueError> {
     client.query_typed(GRANTS, &[]).await?.iter().map(Membership::from_row).collect()
+}
+
+/// Returns the roles that have privileges on objects of the schema and are no roles of pgmill.
+pub async fn foreign_grants(client: &impl GenericClient) -> Result<Vec<ForeignGrant>, QueueError> {
+    client.query_typed(FOREIGN_GRANTS, &[]).await?.iter().map(ForeignGrant::from_row).collect()
 }
 
 /// Returns the roles under which the fleet's sessions currently run.

@@ -1,10 +1,13 @@
 //! Task counts per queue, for the gauges of one worker and for `pgmill status`.
 
+use std::time::Duration;
+
 use serde::Serialize;
 use tokio_postgres::GenericClient;
 use tokio_postgres::types::{ToSql, Type};
 
 use crate::error::QueueError;
+use crate::id::WorkerId;
 use crate::row::{FromRow, from_row, scalar};
 use crate::transition::limit::Rate;
 
@@ -17,8 +20,9 @@ const QUEUES: &str = "SELECT /* queue.queue_status */ s.queue, s.paused, s.pendi
     extract(epoch FROM s.max_snapshot_age)::float8 AS max_snapshot_age_seconds, s.max_active_sessions, s.held_back
 FROM mill.queue_status s ORDER BY s.queue";
 
-/// The advisory lock that one worker holds while it publishes the fleet-wide gauges.
-const PUBLISHER: &str = "SELECT /* queue.publisher */ pg_try_advisory_lock(7236270913)";
+/// The lock that one worker holds while it publishes the fleet-wide gauges.
+const PUBLISHER: &str =
+    "SELECT /* queue.publisher */ mill.hold_lock('fleet metrics', $1, make_interval(secs => $2))";
 
 /// The conditions under which workers claim from a queue, or tasks of a target; `None` means no such
 /// condition.
@@ -101,8 +105,14 @@ pub async fn queues(client: &impl GenericClient) -> Result<Vec<QueueStatus>, Que
     client.query_typed(QUEUES, &[]).await?.iter().map(QueueStatus::from_row).collect()
 }
 
-/// Tries to make this session the fleet's publisher, which it then remains until it ends. Returns
-/// whether it is the publisher.
-pub async fn try_become_publisher(client: &impl GenericClient) -> Result<bool, QueueError> {
-    scalar(&client.query_typed(PUBLISHER, &[]).await?[0])
+/// Makes the worker the publisher of the fleet-wide gauges for this time, unless another one is.
+/// Returns whether it is the publisher.
+pub async fn hold_publisher(
+    client: &impl GenericClient,
+    worker: WorkerId,
+    held_for: Duration,
+) -> Result<bool, QueueError> {
+    let params: [(&(dyn ToSql + Sync), Type); 2] =
+        [(&worker.0, Type::UUID), (&held_for.as_secs_f64(), Type::FLOAT8)];
+    scalar(&client.query_typed(PUBLISHER, &params).await?[0])
 }

@@ -1,12 +1,16 @@
 //! The workers of the fleet, both live and stale.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use serde::Serialize;
 use tokio_postgres::GenericClient;
+use tokio_postgres::types::Json;
 
 use crate::error::QueueError;
+use crate::heartbeat::UnconnectedReaders;
 use crate::id::WorkerId;
-use crate::row::{FromRow, from_row};
+use crate::row::{FromRow, column, from_row};
 
 /// Counts running tasks through the index `tasks_running`, because `busy` is the older value of the
 /// worker's last heartbeat.
@@ -14,10 +18,13 @@ const WORKERS: &str = "SELECT /* queue.workers */ w.id, s.host, s.pid, s.version
     extract(epoch FROM now() - w.heartbeat_at)::float8 AS heartbeat_age_seconds,
     extract(epoch FROM w.orphan_timeout)::float8 AS orphan_timeout_seconds,
     now() - w.heartbeat_at < w.orphan_timeout AS alive,
-    w.session_lock_key IN (SELECT mill.live_sessions()) AS session_alive, w.draining, w.readers,
+    CASE WHEN w.session_pid IS NULL THEN w.session_lock_key IN (SELECT mill.live_sessions())
+        ELSE coalesce((w.session_pid, w.session_started_at)
+            IN (SELECT b.pid, b.started_at FROM mill.live_backends() b), true) END AS session_alive, w.draining, w.readers,
     (SELECT count(*) FROM mill.tasks t WHERE t.state = 'running' AND t.claimed_by = w.id) AS running,
     w.queues, coalesce(r.readers, 0) AS reserved, s.schema_version, w.error,
-    extract(epoch FROM now() - w.error_since)::float8 AS error_seconds
+    extract(epoch FROM now() - w.error_since)::float8 AS error_seconds,
+    w.profiles, coalesce(w.unconnected, '[]') AS unconnected
 FROM mill.workers w LEFT JOIN mill.worker_starts s ON s.id = w.id
     LEFT JOIN (SELECT p.worker_id, sum(p.reserved)::int4 AS readers FROM mill.reserved_by_profile() p
         GROUP BY p.worker_id) AS r ON r.worker_id = w.id
@@ -63,13 +70,18 @@ pub struct Worker {
     pub error: Option<String>,
     /// Seconds since the heartbeat that first reported an error.
     pub error_seconds: Option<f64>,
+    /// Number of readers per profile. The empty name stands for tasks without a profile.
+    pub profiles: BTreeMap<String, u32>,
+    /// Logins with readers that cannot open a session.
+    pub unconnected: Vec<UnconnectedReaders>,
 }
 
 from_row! {
-    Worker {
+    row => Worker {
         id, host, pid, version, schema_version, started_at, heartbeat_at, heartbeat_age_seconds,
         orphan_timeout_seconds, alive, session_alive, draining, readers, reserved, running, queues,
-        error, error_seconds,
+        error, error_seconds, profiles: column::<Json<_>>(row, "profiles")?.0,
+        unconnected: column::<Json<_>>(row, "unconnected")?.0,
     }
 }
 

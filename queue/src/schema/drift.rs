@@ -3,8 +3,7 @@
 //! The check applies `schema.sql` a second time under another name, in a transaction that is rolled
 //! back, and reads both copies from the catalogs. So nothing has to be parsed, and there is no list
 //! of expected objects that could become outdated. The second copy takes no lock on the live
-//! schema. The transaction holds the two advisory locks of schema.sql, and `init` and partition
-//! maintenance wait for these locks.
+//! schema, so nobody waits for it.
 
 use std::collections::BTreeMap;
 

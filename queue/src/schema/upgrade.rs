@@ -67,7 +67,9 @@ SET LOCAL client_min_messages = warning;
 SET LOCAL search_path = pg_catalog;
 SET LOCAL lock_timeout = '{LOCK_TIMEOUT}';
 SET LOCAL statement_timeout = '{STATEMENT_TIMEOUT}';
-SELECT pg_advisory_xact_lock(7236270911);
+SET LOCAL ROLE mill_owner;
+LOCK TABLE mill.schema_version IN SHARE ROW EXCLUSIVE MODE;
+RESET ROLE;
 DO $guard$
 BEGIN
     IF EXISTS (SELECT FROM pg_extension e WHERE e.extname = 'citus') THEN

@@ -10,13 +10,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 use pgmill_client::{Priority, TaskId};
 use tokio_postgres::types::{Json, ToSql, Type};
-use tokio_postgres::{Client, Row, Statement};
+use tokio_postgres::{Client, GenericClient, Row, Statement};
 
 use crate::error::QueueError;
-use crate::id::WorkerId;
+use crate::id::{Token, WorkerId};
 use crate::receipt::Receipt;
-use crate::row::{FromRow, Position, column, duration, from_row, positions};
-use crate::task::{Claim, RetryPolicy};
+use crate::row::{FromRow, Position, column, duration, from_row, positions, scalar};
+use crate::task::{Body, Claim, RetryPolicy};
 
 /// The claim statement. Public for EXPLAIN. Its form has these reasons:
 ///
@@ -38,6 +38,9 @@ use crate::task::{Claim, RetryPolicy};
 ///   which only the pending index has. With an equation, the planner could use the order of the
 ///   primary key: if its statistics have no rows, or those of one lane, a full scan of it seems as
 ///   cheap, and the plan stays cached after the table grows.
+/// - A large statement or large params are left out: [`load`] fetches them when the task starts. So the
+///   size of a claim is bounded, and a value that the server cannot send, such as one of megabytes whose
+///   text exceeds a gigabyte, fails its own task and no claim. `mill.is_short` does not read the values.
 pub const CLAIM: &str = "WITH /* queue.claim */ picked AS MATERIALIZED (
     SELECT head.id
     FROM unnest($1::text[], $2::text[], $3::bigint[], $8::bigint[], $9::text[])
@@ -80,11 +83,14 @@ RETURNING array_position((SELECT batch.ids FROM batch), t.id)::bigint AS n, t.id
     t.failures, t.transient_failures, t.max_attempts,
     extract(epoch FROM t.retry_interval)::float8 AS retry_interval, t.backoff::text, t.jitter,
     extract(epoch FROM t.timeout)::float8 AS timeout, t.mode::text, t.at_most_once, t.external, t.queue,
-    t.priority::text, t.name, t.statement, t.params, t.enqueued_at, t.due_at, t.claimed_at, t.limits,
+    t.priority::text, t.name,
+    CASE WHEN mill.is_short(t.statement, t.params) THEN t.statement END AS statement,
+    CASE WHEN mill.is_short(t.statement, t.params) THEN t.params END AS params, t.enqueued_at, t.due_at, t.claimed_at, t.limits,
     CASE WHEN t.node IS NOT NULL THEN t.run_id END AS run_id, t.run_as, t.explain,
     (t.options).isolation::text AS isolation,
     (t.options).traceparent, t.receipt, CASE WHEN t.receipt IS NOT NULL THEN nextval('mill.target_epochs') END AS epoch,
     CASE WHEN t.external OR t.at_most_once OR t.receipt IS NOT NULL
+        OR (SELECT s.crashed_at > now() - interval '10 minutes' FROM mill.server s WHERE s.only_row)
         THEN set_config('synchronous_commit', 'on', true) END AS durable";
 
 positions! {
@@ -105,10 +111,14 @@ SET default_transaction_isolation = 'read committed'; SET plan_cache_mode = forc
 SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off;
 SET enable_hashjoin = off; SET enable_mergejoin = off";
 
-/// Finds the distinct (queue, priority, run_as) of the pending index with a loose index scan, one
+const LOAD: &str = "SELECT /* queue.load */ t.statement, t.params FROM mill.tasks t
+WHERE t.id = $1 AND t.token = $2";
+
+/// Finds the next distinct (queue, priority, run_as) of the pending index with a loose index scan, one
 /// probe per lane.
 const LANES: &str = "WITH /* queue.lanes */ RECURSIVE lane AS (
-    (SELECT t.queue, t.priority, t.run_as FROM mill.tasks t WHERE t.state = 'pending'
+    (SELECT t.queue, t.priority, t.run_as FROM mill.tasks t
+     WHERE t.state = 'pending' AND (t.queue, t.priority, t.run_as) > ($1, $2::text::mill.priority, $3)
      ORDER BY t.queue, t.priority, t.run_as LIMIT 1)
     UNION ALL
     SELECT next.queue, next.priority, next.run_as
@@ -120,8 +130,11 @@ const LANES: &str = "WITH /* queue.lanes */ RECURSIVE lane AS (
 )
 SELECT lane.queue, lane.priority::text, lane.run_as,
     extract(epoch FROM q.shared_commit)::float8 AS shared_commit
-FROM lane LEFT JOIN mill.queues q ON q.name = lane.queue
-WHERE lane.run_as = ANY ($1)";
+FROM (SELECT * FROM lane LIMIT $4) AS lane LEFT JOIN mill.queues q ON q.name = lane.queue";
+
+/// Maximum number of lanes that one execution of [`LANES`] reads, so that a claim with a sweep does not
+/// take longer with more lanes: 10,000 take 100 ms.
+const MAX_LANES: usize = 1000;
 
 /// Finds the lanes of the given queues that have a pending task, one probe per lane.
 const LANES_OF: &str = "SELECT /* queue.lanes_of */ served.queue, p.priority::text, login.run_as,
@@ -132,6 +145,8 @@ CROSS JOIN unnest($1::text[]) AS login (run_as)
 LEFT JOIN mill.queues q ON q.name = served.queue
 WHERE EXISTS (SELECT FROM mill.tasks t WHERE t.state = 'pending'
     AND (t.queue, t.priority, t.run_as) = (served.queue, p.priority, login.run_as))";
+
+const WATCH_LANES: &str = "SELECT /* queue.watch_lanes */ mill.watch_lanes($1, $2, $3, $4, $5)";
 
 /// A queue, a priority and a profile.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -193,6 +208,7 @@ pub struct ClaimSession {
     statement: Statement,
     /// [`LANES`] or [`LANES_OF`]. Planning them took ten times as long as executing them.
     lanes: Statement,
+    watch_lanes: Statement,
     columns: ClaimColumns,
     queues: Option<Vec<String>>,
     worker: WorkerId,
@@ -227,9 +243,15 @@ impl ClaimSession {
             Some(_) => {
                 client.prepare_typed(LANES_OF, &[Type::TEXT_ARRAY, Type::TEXT_ARRAY]).await?
             }
-            None => client.prepare_typed(LANES, &[Type::TEXT_ARRAY]).await?,
+            None => {
+                client
+                    .prepare_typed(LANES, &[Type::TEXT, Type::TEXT, Type::TEXT, Type::INT8])
+                    .await?
+            }
         };
-        Ok(Self { client, statement, columns, lanes, queues, worker })
+        let types = [Type::UUID, Type::TEXT_ARRAY, Type::TEXT_ARRAY, Type::TEXT_ARRAY, Type::INT4];
+        let watch_lanes = client.prepare_typed(WATCH_LANES, &types).await?;
+        Ok(Self { client, statement, columns, lanes, watch_lanes, queues, worker })
     }
 
     /// Whether the connection is closed.
@@ -279,28 +301,59 @@ impl ClaimSession {
         claimed.collect()
     }
 
-    /// Returns every lane with a pending task that belongs to these profiles and to the served
-    /// queues. Each lane comes with the time budget of the shared commits of its queue, if the queue
-    /// has one.
+    /// Records for `time` that the worker looks for tasks in these lanes all the time, so that enqueues
+    /// need not notify. Returns `false` if another worker does so already. Without lanes, ends the
+    /// record.
+    pub async fn watch_lanes(&self, lanes: &[&Lane], time: Duration) -> Result<bool, QueueError> {
+        let queues: Vec<&str> = lanes.iter().map(|lane| lane.queue.as_str()).collect();
+        let priorities: Vec<&str> = lanes.iter().map(|lane| lane.priority.as_str()).collect();
+        let run_as: Vec<&str> = lanes.iter().map(|lane| lane.run_as.as_str()).collect();
+        let milliseconds = i32::try_from(time.as_millis()).unwrap_or(i32::MAX);
+        let params: [&(dyn ToSql + Sync); 5] = [
+            /* worker */ &self.worker.0,
+            /* queues */ &queues,
+            /* priorities */ &priorities,
+            /* run_as */ &run_as,
+            /* milliseconds */ &milliseconds,
+        ];
+        scalar(&self.client.query_one(&self.watch_lanes, &params).await?)
+    }
+
+    /// Returns lanes with a pending task that belong to these profiles and to the served queues. Each
+    /// lane comes with the time budget of the shared commits of its queue, if the queue has one. Reads
+    /// up to 1000 lanes after the given one, or from the first lane on if it is `None`. Also returns
+    /// the last of them, if there may be more. If the worker serves certain queues, reads all their
+    /// lanes.
     pub async fn lanes(
         &self,
         profiles: &[String],
-    ) -> Result<Vec<(Lane, Option<Duration>)>, QueueError> {
-        let rows = match &self.queues {
-            Some(queues) => {
-                let params = [
-                    /* profiles */ &profiles as &(dyn ToSql + Sync),
-                    /* queues */ queues,
-                ];
-                self.client.query(&self.lanes, &params).await?
-            }
-            None => self.client.query(&self.lanes, &[/* profiles */ &profiles]).await?,
-        };
+        after: Option<&Lane>,
+    ) -> Result<(Vec<(Lane, Option<Duration>)>, Option<Lane>), QueueError> {
         let lane = |row: &Row| {
             let budget: Option<f64> = column(row, "shared_commit")?;
             Ok((Lane::from_row(row)?, budget.map(duration)))
         };
-        rows.iter().map(lane).collect()
+        if let Some(queues) = &self.queues {
+            let params =
+                [/* profiles */ &profiles as &(dyn ToSql + Sync), /* queues */ queues];
+            let rows = self.client.query(&self.lanes, &params).await?;
+            return Ok((rows.iter().map(lane).collect::<Result<_, QueueError>>()?, None));
+        }
+        // No lane has an empty queue, so this is before the first one.
+        let (queue, priority, run_as) = after.map_or(("", Priority::ALL[0].as_str(), ""), |lane| {
+            (lane.queue.as_str(), lane.priority.as_str(), lane.run_as.as_str())
+        });
+        let params: [&(dyn ToSql + Sync); 4] = [
+            /* queue */ &queue,
+            /* priority */ &priority,
+            /* run_as */ &run_as,
+            /* limit */ &count_of(MAX_LANES),
+        ];
+        let rows = self.client.query(&self.lanes, &params).await?;
+        let mut lanes = rows.iter().map(lane).collect::<Result<Vec<_>, QueueError>>()?;
+        let last = lanes.last().filter(|_| lanes.len() == MAX_LANES).map(|(lane, _)| lane.clone());
+        lanes.retain(|(lane, _)| profiles.contains(&lane.run_as));
+        Ok((lanes, last))
     }
 }
 
@@ -335,8 +388,14 @@ fn claimed_from_row(row: &Row, at: &ClaimColumns) -> Result<Claimed, QueueError>
         comment: None,
         queue: queue.clone(),
         name: at.name.get(row)?,
-        statement: at.statement.get(row)?,
-        params: at.params.get::<Option<Json<_>>>(row)?.map(|Json(values)| values),
+        body: at
+            .statement
+            .get::<Option<_>>(row)?
+            .map(|statement| {
+                let params = at.params.get::<Option<Json<_>>>(row)?.map(|Json(values)| values);
+                Ok::<_, QueueError>(Body { statement, params })
+            })
+            .transpose()?,
         enqueued_at: at.enqueued_at.get(row)?,
         due_at: at.due_at.get(row)?,
         claimed_at: at.claimed_at.get(row)?,
@@ -348,6 +407,24 @@ fn claimed_from_row(row: &Row, at: &ClaimColumns) -> Result<Claimed, QueueError>
         .map_err(|_| QueueError::Unexpected { column: "n".to_owned(), value: n.to_string() })?;
     let lane = Lane { queue, priority: at.priority.get(row)?, run_as: at.run_as.get(row)? };
     Ok(Claimed { session, lane, claim })
+}
+
+/// Fetches statement and params of a task whose claim left them out. Returns `None` if the claim is lost.
+///
+/// # Errors
+/// The server cannot send them, or does not answer.
+pub async fn load(
+    client: &impl GenericClient,
+    (task, token): (TaskId, Token),
+) -> Result<Option<Body>, QueueError> {
+    let params: [(&(dyn ToSql + Sync), Type); 2] =
+        [(/* task_id */ &task.0, Type::INT8), (/* token */ &token.0, Type::UUID)];
+    let rows = client.query_typed(LOAD, &params).await?;
+    let body = |row: &Row| {
+        let params = column::<Option<Json<_>>>(row, "params")?.map(|Json(values)| values);
+        Ok(Body { statement: column(row, "statement")?, params })
+    };
+    rows.first().map(body).transpose()
 }
 
 fn count_of(number: usize) -> i64 {

@@ -2,7 +2,8 @@
 //!
 //! The completion is sent on the task's own session, in the task's own transaction, so that effects
 //! and completion commit together or not at all. It is never prepared under a name, because the
-//! reset between tasks drops prepared statements.
+//! reset between tasks drops prepared statements. The token is always bound: in the text of the
+//! statement, other sessions could read it in `pg_stat_activity` until COMMIT ends.
 
 use std::time::Duration;
 
@@ -14,11 +15,11 @@ use crate::task::Claim;
 use crate::transition::fail::Report;
 
 /// The task may have set another `client_encoding`, in which the server would read the report.
-const COMPLETE_TASK: &str = "SELECT /* queue.complete_task */ mill.complete_task($1, $2, $3::text::xid8, $4, \
-    pg_catalog.convert_from($5, 'UTF8')::pg_catalog.jsonb)";
+const COMPLETE_TASK: &str = "SELECT /* queue.complete_task */ mill.complete_task($1, $2, \
+    $3::pg_catalog.text::pg_catalog.xid8, $4, pg_catalog.convert_from($5, 'UTF8')::pg_catalog.jsonb)";
 
-const COMPLETE: &str =
-    "SELECT /* queue.complete */ mill.complete($1, $2, $3::text::xid8, $4, $5, $6)";
+const COMPLETE: &str = "SELECT /* queue.complete */ mill.complete($1, $2, \
+    $3::pg_catalog.text::pg_catalog.xid8, $4, $5, $6)";
 
 /// SQLSTATE for a lost claim: another worker has claimed the task, or the task is finished.
 pub const LOST: &str = "MT001";
@@ -89,23 +90,6 @@ pub async fn complete(
         )
         .await
         .map(drop)
-}
-
-/// Returns a statement that completes the task as [`complete`] does, for a message with several
-/// statements. `None` if the statement would contain anything but numbers: the report of a task has
-/// to be bound.
-#[must_use]
-pub fn completion_statement(success: &Success<'_>, xact: &str) -> Option<String> {
-    let Success { claim, ran_until: None, report } = success else { return None };
-    if report_json(report).is_some() {
-        return None;
-    }
-    let xact: u64 = xact.parse().ok()?;
-    let rows = rows(report).map_or("NULL".to_owned(), |rows| rows.to_string());
-    let (id, token) = (claim.id, claim.token.0);
-    Some(format!(
-        "SELECT /* queue.complete_unreported */ mill.complete_task({id}, '{token}', '{xact}', {rows}, NULL)"
-    ))
 }
 
 fn rows(report: &Report) -> Option<i64> {

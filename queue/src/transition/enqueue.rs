@@ -2,9 +2,7 @@
 //!
 //! The client crate (`clients/rust`) has the statements, so that this program and applications
 //! enqueue with the same code. This file adds a check that needs the scanner of statements. The
-//! caller provides the transaction, and calls [`notify_after_commit`], or uses
-//! [`enqueue_and_notify`]. A NOTIFY inside a transaction that writes would hold a cluster-wide lock
-//! until its WAL is on disk.
+//! caller provides the transaction. The schema notifies idle workers (`schema/08_watched_lanes.sql`).
 
 use jiff::Timestamp;
 use pgmill_client::TaskId;
@@ -18,6 +16,10 @@ pub use pgmill_client::{Due, Enqueued, NewTask, TaskOptions};
 
 const LIMIT: &str =
     "SELECT /* queue.statement_limit */ s.statement_limit_bytes FROM mill.settings s";
+
+/// The server merges notifications that are pending at the same time. If one is lost, the work starts
+/// up to one poll interval later.
+const NOTIFY: &str = "SELECT /* queue.notify */ pg_notify('mill', 'work')";
 
 const NOW: &str = "SELECT /* queue.now */ clock_timestamp()";
 
@@ -33,22 +35,6 @@ pub async fn enqueue(
 ) -> Result<Enqueued, QueueError> {
     check_explain(task, options)?;
     Ok(pgmill_client::enqueue(client, task, options, key).await?)
-}
-
-/// Submits one task in a transaction of its own, and notifies the fleet after its commit. Both
-/// statements are sent at once, so that the notification follows the commit without another round
-/// trip. The client must not be in a transaction.
-///
-/// # Errors
-/// As [`enqueue`]. A lost notification is no error: the task then starts up to one poll interval
-/// later.
-pub async fn enqueue_and_notify(
-    client: &impl GenericClient,
-    task: &NewTask,
-    options: &TaskOptions,
-    key: Option<&str>,
-) -> Result<Enqueued, QueueError> {
-    tokio::join!(biased; enqueue(client, task, options, key), notify(client)).0
 }
 
 /// Submits many tasks in one statement, and returns their ids in order.
@@ -76,12 +62,14 @@ fn check_explain(task: &NewTask, options: &TaskOptions) -> Result<(), QueueError
     })
 }
 
-/// Notifies the fleet that there is work. Call it after the enqueue has committed.
+/// Notifies the fleet that there is work. A NOTIFY inside a transaction that writes would hold a
+/// cluster-wide lock until its WAL is on disk, so this follows the commit.
 ///
 /// # Errors
-/// The tasks remain enqueued if the notification fails.
+/// The work remains if the notification fails.
 pub async fn notify(client: &impl GenericClient) -> Result<(), QueueError> {
-    Ok(pgmill_client::notify(client).await?)
+    client.query_typed(NOTIFY, &[]).await?;
+    Ok(())
 }
 
 /// Notifies the fleet that there is work, after a commit. Ignores errors: if the notification is lost, the

@@ -107,7 +107,9 @@ pub async fn fail(
 ) -> Result<Disposition, QueueError> {
     let (verdict, wait) = match decision {
         RetryDecision::Failure { retry_in } => ("failure", retry_in),
-        RetryDecision::Transient { retry_in } => ("transient", retry_in),
+        RetryDecision::Transient { retry_in } | RetryDecision::Interrupted { retry_in } => {
+            ("transient", retry_in)
+        }
         RetryDecision::Final => ("final", Duration::ZERO),
     };
     let rows = client
@@ -127,6 +129,7 @@ pub async fn fail(
         "retried" => Ok(Disposition::Retried(outcome)),
         "finished" => Ok(Disposition::Finished(outcome)),
         "cancelled" => Ok(Disposition::Finished(Outcome::Cancelled)),
+        "crashed" => Ok(Disposition::Finished(Outcome::Lost)),
         _ => Ok(Disposition::Lost),
     }
 }

@@ -26,7 +26,8 @@ const RECONCILE_LIMITS: &str = "SELECT /* queue.reconcile_limits */ mill.reconci
 
 const REMOVE: &str = "SELECT /* queue.remove_limit */ mill.remove_limit('key', $1)";
 
-const KEY_IS_KNOWN: &str = "SELECT /* queue.key_is_known */ EXISTS (SELECT FROM mill.limits l WHERE l.kind = 'key' AND l.name = $1)";
+const KEY_IS_KNOWN: &str = "SELECT /* queue.key_is_known */ EXISTS (SELECT FROM mill.limits l WHERE l.kind = 'key' AND l.name = $1)
+    OR EXISTS (SELECT FROM mill.tasks t WHERE t.state = 'blocked' AND t.blocking_limit_id <= 0 AND t.concurrency_key = $1)";
 
 const SET_MAX_RUNNING: &str =
     "SELECT /* queue.set_max_running */ mill.set_max_running($1::text::mill.limit_kind, $2, $3)";
@@ -105,7 +106,7 @@ pub async fn remove(client: &impl GenericClient, key: &str) -> Result<bool, Queu
     scalar(&client.query_typed(REMOVE, &[(&key, Type::TEXT)]).await?[0])
 }
 
-/// Returns whether the concurrency key has a limit, which it has since its first task.
+/// Returns whether the concurrency key has a limit, or a task for which a worker is about to create the limit.
 pub async fn key_is_known(client: &impl GenericClient, key: &str) -> Result<bool, QueueError> {
     scalar(&client.query_typed(KEY_IS_KNOWN, &[(&key, Type::TEXT)]).await?[0])
 }

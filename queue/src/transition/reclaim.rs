@@ -32,6 +32,17 @@ WHERE t.state = 'running' AND t.claimed_by = $1 AND ",
     still_dead!()
 );
 
+/// A worker that is cut off or frozen leaves sessions, and one that listens keeps the server's queue of
+/// notifications from being cleaned. Their names end with the beginning of the worker's id. A COMMIT that
+/// waits for a synchronous standby is not ended, because it would become visible.
+const END_SESSIONS: &str = concat!(
+    "SELECT /* queue.end_sessions */ count(*) FILTER (WHERE pg_terminate_backend(a.pid))
+FROM pg_stat_activity a
+WHERE a.datname = current_database() AND a.application_name LIKE 'pgmill % worker ' || $3
+    AND a.wait_event IS DISTINCT FROM 'SyncRep' AND ",
+    still_dead!()
+);
+
 const END_SESSION: &str =
     "SELECT /* queue.end_session */ pg_terminate_backend(a.pid) FROM pg_stat_activity a
 WHERE a.pid = $1 AND a.backend_start = $2";
@@ -43,6 +54,12 @@ const SESSION_GONE: &str =
     WHERE a.pid = $1 AND coalesce(a.backend_start = $2, true)
         AND NOT coalesce(a.state LIKE 'idle%'
             AND clock_timestamp() - a.state_change > $3 * interval '1 second', false)) AS gone";
+
+/// A backend that waits for the rest of a message is active, and also waits for the client.
+const END_IDLE_TRANSACTION: &str = "SELECT /* queue.end_idle_transaction */ count(*) = 0 AS ended,
+    count(CASE WHEN a.state LIKE 'idle in transaction%' OR a.wait_event = 'ClientRead'
+        THEN pg_terminate_backend(a.pid) END) AS signalled
+FROM pg_stat_activity a WHERE a.pid = $1 AND a.backend_start = $2 AND a.xact_start IS NOT NULL";
 
 const WAITS_FOR_STANDBY: &str =
     "SELECT /* queue.waits_for_standby */ EXISTS (SELECT FROM pg_stat_activity a
@@ -87,7 +104,7 @@ pub struct Peer {
     pub worker: WorkerId,
     /// Heartbeat counter of the worker; `None` if the worker is not registered.
     pub heartbeat: Option<i64>,
-    /// Whether the worker's control session holds its advisory lock.
+    /// Whether the worker's control session exists.
     pub session_alive: bool,
     /// Time since the worker's last heartbeat, by the database clock; `None` if the worker is not
     /// registered, or if the heartbeat is in the future because the clock was set back.
@@ -138,6 +155,21 @@ pub async fn end_backends(
     scalar(&rows[0])
 }
 
+/// Terminates all other sessions of a dead worker, unless the worker sends heartbeats again. Returns
+/// the number of sessions signalled.
+///
+/// # Errors
+/// Fails if the role lacks `pg_signal_backend`.
+pub async fn end_sessions(
+    client: &impl GenericClient,
+    dead: DeadWorker,
+) -> Result<i64, QueueError> {
+    let [worker, last_heartbeat] = dead.params();
+    let prefix = dead.worker.prefix();
+    let params = [worker, last_heartbeat, (&prefix as &(dyn ToSql + Sync), Type::TEXT)];
+    scalar(&client.query_typed(END_SESSIONS, &params).await?[0])
+}
+
 /// Terminates one backend, if both pid and start time match.
 ///
 /// # Errors
@@ -152,6 +184,21 @@ pub async fn end_session(
     ];
     client.query_typed(END_SESSION, &params).await?;
     Ok(())
+}
+
+/// Terminates a backend if it waits for its client in a transaction. Returns whether it has no transaction any more.
+///
+/// # Errors
+/// Fails if the role lacks the privilege to end the session.
+pub async fn end_idle_transaction(
+    client: &impl GenericClient,
+    session: SessionIdentity,
+) -> Result<bool, QueueError> {
+    let params = [
+        (&session.pid as &(dyn ToSql + Sync), Type::INT4),
+        (&session.started_at, Type::TIMESTAMPTZ),
+    ];
+    column(&client.query_typed(END_IDLE_TRANSACTION, &params).await?[0], "ended")
 }
 
 /// Returns whether the COMMIT of a backend waits for a synchronous standby.

@@ -18,9 +18,17 @@ use crate::task::{Claim, Disposition};
 const RELEASE: &str =
     "SELECT /* queue.release */ mill.release_claim($1, $2, make_interval(secs => $3))";
 
-/// Leaves out a task whose run another session changes, because its release would have to wait.
-const UNKNOWN_CLAIMS: &str = "SELECT /* queue.unknown_claims */ t.id, t.token FROM mill.tasks t WHERE t.state = 'running' AND t.claimed_by = $1
+/// Leaves out a task whose run another session changes, because its release would have to wait. A task
+/// that runs at most once may have been started if its session is gone: after a failover to a standby
+/// that has the claim but not the end of the attempt, the worker no longer knows the claim either.
+const UNKNOWN_CLAIMS: &str = "SELECT /* queue.unknown_claims */ t.id, t.token, t.at_most_once AND t.receipt IS NULL AND NOT EXISTS (
+        SELECT FROM mill.live_backends() b WHERE b.pid = t.session_pid
+            AND coalesce(b.started_at = t.session_started_at, true)) AS maybe_started
+FROM mill.tasks t WHERE t.state = 'running' AND t.claimed_by = $1
     AND t.token <> ALL ($2) AND (t.node IS NULL OR mill.lock_run(t.run_id))";
+
+const END_AS_UNKNOWN: &str = "SELECT /* queue.end_unknown_claim */ mill.fail($1, $2, 'unknown', 'final', '0', jsonb_build_object(
+    'message', 'the session is gone, and it is unknown whether the statement was started')) <> 'lost'";
 
 /// Releases a task, so that it runs again after `wait`. Returns [`Disposition::Released`], even if
 /// the task ended as cancelled, or [`Disposition::Lost`].
@@ -38,8 +46,8 @@ pub async fn release(
 }
 
 /// Releases claims that are in the database but that the worker does not know, because the response
-/// to a claim statement was lost. Returns the number of released claims. A claim whose run another
-/// session changes is left to the next call.
+/// to a claim statement was lost, or because the server has lost its end. Returns the number of released
+/// or ended claims. A claim whose run another session changes is left to the next call.
 pub async fn release_unknown_claims(
     client: &impl GenericClient,
     worker: WorkerId,
@@ -50,8 +58,14 @@ pub async fn release_unknown_claims(
         [(/* worker */ &worker.0, Type::UUID), (/* known */ &known, Type::UUID_ARRAY)];
     let mut released = 0;
     for row in client.query_typed(UNKNOWN_CLAIMS, &params).await? {
-        let (id, token) = (column(&row, "id")?, column(&row, "token")?);
-        released += u64::from(release_claim(client, id, token, Duration::ZERO).await?);
+        let (id, token): (TaskId, Token) = (column(&row, "id")?, column(&row, "token")?);
+        released += u64::from(if column(&row, "maybe_started")? {
+            let params: [(&(dyn ToSql + Sync), Type); 2] =
+                [(/* task_id */ &id.0, Type::INT8), (/* claim_token */ &token.0, Type::UUID)];
+            scalar(&client.query_typed(END_AS_UNKNOWN, &params).await?[0])?
+        } else {
+            release_claim(client, id, token, Duration::ZERO).await?
+        });
     }
     Ok(released)
 }

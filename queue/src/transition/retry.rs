@@ -1,6 +1,8 @@
 //! Decides whether and when to run a failed attempt again. Pure: the caller provides the random
 //! numbers.
 
+mod cause;
+
 use std::time::Duration;
 
 use pgmill_client::{Backoff, Mode};
@@ -9,14 +11,26 @@ use rand::{Rng, RngExt};
 use crate::error::Condition;
 use crate::task::{Claim, RetryPolicy};
 
+pub use cause::{CAUSES, Cause};
+
 /// SQLSTATE with which a task reports a permanent failure. The task is not retried.
 pub const FATAL: &str = "MT900";
 /// SQLSTATE with which a task snoozes. It runs again after the retry interval, and the attempt is
 /// not used up.
 pub const SNOOZE: &str = "MT901";
 
-/// Number of transient failures of a task that are not counted as failures; any further one is.
-pub const MAX_TRANSIENT_FAILURES: u32 = 5;
+/// Number of attempts of a task that may end by conflicts without being counted; any further conflict is
+/// a failure.
+pub const MAX_CONFLICTS: u32 = 5;
+
+/// Number of attempts of a task that are not counted in all, including those that the server interrupted.
+/// Also the bound for races in the catalogs: of many tasks that create the same object, only one wins each
+/// time.
+pub const MAX_FREE_ATTEMPTS: u32 = 20;
+
+/// Maximum pause after an attempt that the server interrupted. With [`MAX_FREE_ATTEMPTS`], the server may be
+/// in such a state for 23 to 47 minutes before it costs a task an attempt.
+pub const MAX_PAUSE: Duration = Duration::from_secs(5 * 60);
 
 /// Maximum wait of exponential backoff, unless the retry interval itself is longer.
 pub const MAX_BACKOFF: Duration = Duration::from_secs(24 * 60 * 60);
@@ -27,14 +41,6 @@ pub const MAX_BACKOFF: Duration = Duration::from_secs(24 * 60 * 60);
 /// limits.
 pub const FATAL_CLASSES: &[&str] =
     &["0A", "25001", "2D000", "26", "28", "34", "3D", "3F", "42", "54"];
-
-/// Prefixes of SQLSTATEs that do not depend on the task: 40001 serialization failure, 40P01
-/// deadlock, 53300 too many connections, 57P01 to 57P03 server shutdown. They count only in
-/// transaction mode, where the attempt has been rolled back: statements in autocommit mode may have
-/// committed before the error. Class 08 (connection) is not included. If the connection of the
-/// session is lost, `connection_lost` reports it. On a live session, the statement itself raised the
-/// code, about a connection of its own (dblink, a foreign server, a subscription).
-const TRANSIENT_CLASSES: &[&str] = &["40001", "40P01", "53300", "57P01", "57P02", "57P03"];
 
 /// SQLSTATE with which the server ends the session of a transaction that exceeds `transaction_timeout`
 /// (since PostgreSQL 17). The transaction is rolled back, so nothing is unknown; another attempt would
@@ -49,9 +55,14 @@ pub enum RetryDecision {
         /// Wait before the next attempt; zero means at once.
         retry_in: Duration,
     },
-    /// Does not use up an attempt. The task runs again after this wait.
+    /// Another transaction was in the way. Does not use up an attempt. The task runs again after this wait.
     Transient {
         /// Wait before the next attempt; zero means at once.
+        retry_in: Duration,
+    },
+    /// The server was the cause. Does not use up an attempt. The task runs again after this wait.
+    Interrupted {
+        /// Wait before the next attempt.
         retry_in: Duration,
     },
     /// The task ends.
@@ -65,7 +76,7 @@ pub struct RetryState<'a> {
     pub retry: &'a RetryPolicy,
     /// Number of attempts before this one that failed.
     pub failures: u32,
-    /// Number of attempts before this one that failed transiently.
+    /// Number of attempts before this one that did not count.
     pub transient_failures: u32,
     /// Execution mode.
     pub mode: Mode,
@@ -94,8 +105,8 @@ pub struct AttemptError<'a> {
     pub sqlstate: Option<&'a str>,
     /// Whether the response never arrived.
     pub connection_lost: bool,
-    /// What caused the error, if not the task. The error is then transient, although its SQLSTATE is
-    /// that of a wrong statement.
+    /// What caused the error, if it is known better than by the SQLSTATE, which may be that of a wrong
+    /// statement.
     pub condition: Option<Condition>,
 }
 
@@ -107,21 +118,40 @@ pub fn decide(
     fatal_classes: &[String],
     random: &mut impl Rng,
 ) -> RetryDecision {
-    let AttemptError { sqlstate, connection_lost, condition } = error;
-    let in_class = |class: &str| sqlstate.is_some_and(|code| code.starts_with(class));
-    let of_server = condition.is_some() || TRANSIENT_CLASSES.iter().any(|class| in_class(class));
-    let fatal = condition.is_none() && fatal_classes.iter().any(|class| in_class(class));
-    let transient = (connection_lost && sqlstate != Some(TRANSACTION_TIMEOUT))
-        || state.mode == Mode::Transaction && of_server;
-    if state.at_most_once || sqlstate == Some(FATAL) {
+    let cause = Cause::of(&error);
+    let in_class = |class: &String| error.sqlstate.is_some_and(|code| code.starts_with(class));
+    let fatal = error.condition.is_none() && fatal_classes.iter().any(in_class);
+    let max_conflicts = match error.condition {
+        Some(Condition::CatalogRace) => MAX_FREE_ATTEMPTS,
+        _ => MAX_CONFLICTS,
+    };
+    // In autocommit mode, statements may have committed before the conflict.
+    let rolled_back = state.mode == Mode::Transaction;
+    let free = state.transient_failures;
+    if state.at_most_once || error.sqlstate == Some(FATAL) {
         RetryDecision::Final
-    } else if transient && state.transient_failures < MAX_TRANSIENT_FAILURES {
-        RetryDecision::Transient { retry_in: transient_delay(state.transient_failures, random) }
+    } else if cause == Cause::Server && free < MAX_FREE_ATTEMPTS {
+        RetryDecision::Interrupted { retry_in: pause(free, random) }
+    } else if cause == Cause::Conflict && rolled_back && free < max_conflicts {
+        RetryDecision::Transient { retry_in: conflict_delay(free, random) }
     } else if fatal || state.failures + 1 >= state.retry.max_attempts {
         RetryDecision::Final
     } else {
         RetryDecision::Failure { retry_in: retry_delay(state.retry, state.failures + 1, random) }
     }
+}
+
+/// Returns whether the object exists because another session has created it at the same time: the
+/// statement creates it only if it does not exist, or replaces it.
+#[must_use]
+pub fn lost_race_to_create(statement: &str, sqlstate: Option<&str>) -> bool {
+    let exists = matches!(sqlstate, Some("42P06" | "42P07" | "42710" | "42723"));
+    let contains = |wanted: &[&str]| {
+        let words: Vec<String> =
+            statement.split_ascii_whitespace().map(str::to_ascii_lowercase).collect();
+        words.windows(wanted.len()).any(|words| words == wanted)
+    };
+    exists && (contains(&["if", "not", "exists"]) || contains(&["or", "replace"]))
 }
 
 /// Returns the wait before the next attempt after `failures` failed attempts. With exponential
@@ -141,16 +171,20 @@ pub fn retry_delay(policy: &RetryPolicy, failures: u32, random: &mut impl Rng) -
     if policy.jitter { whole.mul_f64(random.random::<f64>()) } else { whole }
 }
 
-/// Returns 100 ms, 200 ms, … with full jitter. The waits are short, because transient errors
-/// disappear quickly or not at all.
-fn transient_delay(transient_failures: u32, random: &mut impl Rng) -> Duration {
-    let policy = RetryPolicy {
-        max_attempts: MAX_TRANSIENT_FAILURES,
-        interval: Duration::from_millis(100),
-        backoff: Backoff::Exponential,
-        jitter: true,
-    };
-    retry_delay(&policy, transient_failures + 1, random)
+/// Returns 100 ms, 200 ms, … with full jitter. The waits are short, because conflicts disappear quickly or
+/// not at all.
+fn conflict_delay(before: u32, random: &mut impl Rng) -> Duration {
+    doubled(before.min(MAX_CONFLICTS)).mul_f64(random.random::<f64>())
+}
+
+/// Returns 100 ms, 200 ms, … up to [`MAX_PAUSE`], less up to half of it. Tasks that were interrupted
+/// together spread, and the sum of the pauses has a lower bound.
+fn pause(before: u32, random: &mut impl Rng) -> Duration {
+    doubled(before).min(MAX_PAUSE).mul_f64(1.0 - random.random::<f64>() / 2.0)
+}
+
+fn doubled(times: u32) -> Duration {
+    Duration::from_millis(100).saturating_mul(2_u32.saturating_pow(times.min(31)))
 }
 
 /// Returns a hint for a statement that cannot run inside a transaction, or that comes too late in
@@ -187,6 +221,15 @@ mod tests {
 
     fn policy(backoff: Backoff, jitter: bool, interval: Duration) -> RetryPolicy {
         RetryPolicy { max_attempts: 10, interval, backoff, jitter }
+    }
+
+    #[test]
+    fn only_a_conditional_create_loses_a_race() {
+        let lost = |statement| lost_race_to_create(statement, Some("42P07"));
+        assert!(lost("CREATE TABLE\nif NOT exists t (a int)"));
+        assert!(lost("CREATE OR  REPLACE VIEW v AS SELECT 1"));
+        assert!(!lost("CREATE TABLE t (a int)"));
+        assert!(!lost_race_to_create("CREATE TABLE IF NOT EXISTS t (a int)", Some("42P01")));
     }
 
     #[test]
@@ -235,9 +278,10 @@ mod tests {
         let ids = Some(Condition::OutOfTransactionIds);
         let again = RetryDecision::Failure { retry_in: Duration::from_secs(1) };
         assert_eq!(decided(Mode::Transaction, 0, None), RetryDecision::Final);
-        assert!(matches!(decided(Mode::Transaction, 0, ids), RetryDecision::Transient { .. }));
-        assert_eq!(decided(Mode::Transaction, MAX_TRANSIENT_FAILURES, ids), again);
-        assert_eq!(decided(Mode::Autocommit, 0, ids), again);
+        for mode in [Mode::Transaction, Mode::Autocommit] {
+            assert!(matches!(decided(mode, 0, ids), RetryDecision::Interrupted { .. }));
+            assert_eq!(decided(mode, MAX_FREE_ATTEMPTS, ids), again);
+        }
     }
 
     #[test]
@@ -257,8 +301,40 @@ mod tests {
         };
         assert_eq!(decided(Some(TRANSACTION_TIMEOUT)), RetryDecision::Final);
         for sqlstate in [None, Some("57P01")] {
-            assert!(matches!(decided(sqlstate), RetryDecision::Transient { .. }), "{sqlstate:?}");
+            assert!(matches!(decided(sqlstate), RetryDecision::Interrupted { .. }), "{sqlstate:?}");
         }
+    }
+
+    #[test]
+    fn the_longest_beginning_of_a_sqlstate_decides() {
+        let cause = |code| {
+            Cause::of(&AttemptError {
+                sqlstate: Some(code),
+                connection_lost: true,
+                ..AttemptError::default()
+            })
+        };
+        assert_eq!(cause("53100"), Cause::Server);
+        assert_eq!(cause("53400"), Cause::Task);
+        assert_eq!(cause("25P04"), Cause::Task);
+        assert_eq!(cause("08006"), Cause::Server);
+        assert_eq!(
+            Cause::of(&AttemptError { sqlstate: Some("08006"), ..AttemptError::default() }),
+            Cause::Task
+        );
+    }
+
+    #[test]
+    fn the_pauses_of_an_interrupted_task_add_up_to_the_documented_time() {
+        let longest: Duration = (0..MAX_FREE_ATTEMPTS).map(|n| doubled(n).min(MAX_PAUSE)).sum();
+        let minutes = longest.as_secs() / 60;
+        assert_eq!((minutes / 2, minutes), (23, 46));
+    }
+
+    #[test]
+    fn a_reclaim_has_the_same_bound() {
+        let schema = include_str!("../../../schema/10_finish.sql");
+        assert!(schema.contains(&format!("task.transient_failures < {MAX_FREE_ATTEMPTS} ")));
     }
 
     #[test]

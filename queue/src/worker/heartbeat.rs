@@ -7,28 +7,31 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use pgmill_client::TaskId;
+use serde::{Deserialize, Serialize};
 use tokio_postgres::GenericClient;
 use tokio_postgres::types::{Json, Type};
 
 use crate::error::QueueError;
 use crate::id::{Token, WorkerId};
-use crate::row::{FromRow, column, from_row};
+use crate::row::{FromRow, column, from_row, scalar};
 
-/// Takes a shared lock, so that a worker whose control session was lost can take the lock again
-/// while the server still has the old session.
+/// Names the session as the control session, whose end shows that the worker is probably dead.
 const REGISTER: &str = "WITH /* queue.register */ started AS (
-    INSERT INTO mill.worker_starts (id, pid, host, version, schema_version) VALUES ($1, $2, $3, $4, $11)
+    INSERT INTO mill.worker_starts (id, pid, host, version, schema_version) VALUES ($1, $2, $3, $4, $10)
     ON CONFLICT DO NOTHING
-), session_lock_key AS (
-    SELECT pg_advisory_lock_shared($5)
 )
-INSERT INTO mill.workers (id, session_lock_key, readers, queues, heartbeat_interval, orphan_timeout, profiles,
-    destinations, draining)
-SELECT $1, $5, $6, $7, make_interval(secs => $8), make_interval(secs => $9), $10, $12, $13 FROM session_lock_key
-ON CONFLICT (id) DO UPDATE SET heartbeat_at = now(), heartbeat = workers.heartbeat + 1";
+INSERT INTO mill.workers (id, session_pid, session_started_at, readers, queues, heartbeat_interval, orphan_timeout,
+    profiles, destinations, draining)
+SELECT $1, a.pid, a.backend_start, $5, $6, make_interval(secs => $7), make_interval(secs => $8), $9, $11, $12
+    FROM pg_stat_get_activity(pg_backend_pid()) AS a
+ON CONFLICT (id) DO UPDATE SET heartbeat_at = now(), heartbeat = workers.heartbeat + 1,
+    session_pid = excluded.session_pid, session_started_at = excluded.session_started_at
+RETURNING xmax = 0 AS new";
+
+const DETECT_CRASH: &str = "SELECT /* queue.detect_crash */ mill.detect_crash()";
 
 const HEARTBEAT: &str = "UPDATE /* queue.heartbeat */ mill.workers w SET heartbeat = w.heartbeat + 1, heartbeat_at = now(), busy = $2,
-    error = $5, error_since = CASE WHEN $5 IS NOT NULL THEN coalesce(w.error_since, now()) END
+    error = $5, error_since = CASE WHEN $5 IS NOT NULL THEN coalesce(w.error_since, now()) END, unconnected = $6
 WHERE w.id = $1
 RETURNING w.draining,
     ARRAY(SELECT r.task_id FROM mill.cancel_requests r WHERE r.task_id = ANY ($3)) AS cancel,
@@ -36,6 +39,7 @@ RETURNING w.draining,
         WHERE NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = claim.id AND t.token = claim.token)) AS lost,
     (SELECT coalesce(jsonb_object_agg(r.profile, r.reserved), '{}') FROM mill.reserved_by_profile() r
         WHERE r.worker_id = w.id AND r.reserved > 0) AS reserved,
+    ARRAY(SELECT r.rolname::text FROM pg_roles r WHERE r.rolsuper AND r.rolname = ANY ($7)) AS superusers,
     to_regclass('mill.attempts_' || to_char(now() AT TIME ZONE 'UTC', 'YYYYMMDD')) IS NULL AS history_missing";
 
 const DEREGISTER: &str = "DELETE /* queue.deregister */ FROM mill.workers w WHERE w.id = $1";
@@ -65,6 +69,40 @@ pub struct WorkerRegistration {
     pub orphan_timeout: Duration,
 }
 
+/// What a worker reports with a heartbeat.
+#[derive(Debug, Default)]
+pub struct HeartbeatReport<'a> {
+    /// Number of readers that run a task.
+    pub busy: usize,
+    /// The claims of these tasks.
+    pub claims: &'a [(TaskId, Token)],
+    /// Error that the worker meets again and again.
+    pub error: Option<&'a str>,
+    /// Logins with readers that cannot connect.
+    pub unconnected: &'a [UnconnectedReaders],
+    /// Logins of the queue's database that must not be superusers.
+    pub task_logins: &'a [&'a str],
+}
+
+/// Readers of one profile that cannot open a session.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct UnconnectedReaders {
+    /// Name of the profile; empty for tasks without a profile.
+    pub profile: String,
+    /// Name of the login.
+    pub login: String,
+    /// Number of readers.
+    pub readers: u32,
+    /// Number of readers that have a session.
+    pub connected: u32,
+    /// Number of readers whose last try to open a session has failed.
+    pub failed: u32,
+    /// Error of the last failed try. It contains no secret.
+    pub error: String,
+    /// Seconds since the first failed try.
+    pub seconds: f64,
+}
+
 /// The response to a heartbeat.
 #[derive(Debug, Default)]
 pub struct HeartbeatResponse {
@@ -78,34 +116,36 @@ pub struct HeartbeatResponse {
     pub lost: Vec<Token>,
     /// Number of readers of each profile that run only tasks of priority reserved.
     pub reserved: BTreeMap<String, u32>,
+    /// Those of the reported task logins that are superusers.
+    pub superusers: Vec<String>,
     /// Whether history has no partition for today, so that the end of no task can be recorded.
     pub history_missing: bool,
 }
 
 from_row! {
     row => HeartbeatResponse {
-        draining, cancel, lost, reserved: column::<Json<_>>(row, "reserved")?.0, history_missing,
+        draining, cancel, lost, reserved: column::<Json<_>>(row, "reserved")?.0, superusers, history_missing,
     }
 }
 
-/// Registers the worker, and takes the advisory lock that shows that its control session is alive.
-/// The session of `client` becomes that control session. `draining`: whether the worker drained when
+/// Registers the worker, and returns whether it was not registered before. The session of `client`
+/// becomes its control session. `draining`: whether the worker drained when
 /// it lost its registration. Without effect if the worker is still registered, because an operator
 /// may have ended the drain meanwhile.
 pub async fn register(
     client: &impl GenericClient,
     registration: &WorkerRegistration,
     draining: bool,
-) -> Result<(), QueueError> {
-    client
-        .execute_typed(
+) -> Result<bool, QueueError> {
+    client.query_typed(DETECT_CRASH, &[]).await?;
+    let rows = client
+        .query_typed(
             REGISTER,
             &[
                 (/* id */ &registration.worker.0, Type::UUID),
                 (/* pid */ &registration.pid.cast_signed(), Type::INT4),
                 (/* host */ &registration.host, Type::TEXT),
                 (/* version */ &registration.version, Type::TEXT),
-                (/* session_lock_key */ &registration.worker.session_lock_key(), Type::INT8),
                 (/* readers */ &registration.readers.cast_signed(), Type::INT4),
                 (/* queues */ &registration.queues, Type::TEXT_ARRAY),
                 (
@@ -123,19 +163,18 @@ pub async fn register(
             ],
         )
         .await?;
-    Ok(())
+    scalar(&rows[0])
 }
 
-/// Sends a heartbeat with the number of busy readers, and with an error that the worker meets again
-/// and again. Returns `None` if the worker is not registered or no longer registered, and must
+/// Sends a heartbeat. Returns `None` if the worker is not registered or no longer registered, and must
 /// register again.
 pub async fn heartbeat(
     client: &impl GenericClient,
     worker: WorkerId,
-    busy: usize,
-    claims: &[(TaskId, Token)],
-    error: Option<&str>,
+    report: &HeartbeatReport<'_>,
 ) -> Result<Option<HeartbeatResponse>, QueueError> {
+    let HeartbeatReport { busy, claims, error, unconnected, task_logins } = *report;
+    let unconnected = (!unconnected.is_empty()).then_some(Json(unconnected));
     let ids: Vec<i64> = claims.iter().map(|(id, _)| id.0).collect();
     let tokens: Vec<uuid::Uuid> = claims.iter().map(|(_, token)| token.0).collect();
     let busy = i32::try_from(busy).unwrap_or(i32::MAX);
@@ -148,6 +187,8 @@ pub async fn heartbeat(
                 (/* claim ids */ &ids, Type::INT8_ARRAY),
                 (/* claim tokens */ &tokens, Type::UUID_ARRAY),
                 (/* error */ &error, Type::TEXT),
+                (/* unconnected */ &unconnected, Type::JSONB),
+                (/* task logins */ &task_logins, Type::TEXT_ARRAY),
             ],
         )
         .await?;

@@ -28,7 +28,9 @@ const POLL: &str = "WITH /* queue.poll */ RECURSIVE holder (id) AS (
         WHERE t.state = 'running' AND t.claimed_by > holder.id
         ORDER BY t.claimed_by LIMIT 1) AS next
 ), peer (id, heartbeat, session_alive, heartbeat_age, last_heartbeat, heartbeat_interval) AS (
-    SELECT w.id, w.heartbeat, w.session_lock_key IN (SELECT mill.live_sessions()),
+    SELECT w.id, w.heartbeat, CASE WHEN w.session_pid IS NULL THEN w.session_lock_key IN (SELECT mill.live_sessions())
+            ELSE coalesce((w.session_pid, w.session_started_at)
+                IN (SELECT b.pid, b.started_at FROM mill.live_backends() b), true) END,
         extract(epoch FROM now() - w.heartbeat_at)::float8, w.heartbeat_at,
         extract(epoch FROM w.heartbeat_interval)::float8
     FROM mill.workers w WHERE w.id <> $1 AND $3

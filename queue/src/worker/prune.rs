@@ -1,55 +1,82 @@
-//! Maintains the partitions of history: creates the partitions of the days ahead, and drops those
-//! whose retention has passed.
+//! Maintains the partitions of history, and deletes rows that are old or no longer needed.
 
 use tokio_postgres::GenericClient;
+use tokio_postgres::types::Type;
 
 use crate::error::QueueError;
-use crate::row::scalar;
+use crate::row::{column, scalar};
 
-const PREPARE: &str = "SELECT /* queue.prepare_history */ mill.prepare_history()";
-const PRUNE_RUNS: &str = "SELECT /* queue.prune_runs */ mill.prune_runs()";
-const PRUNE: &str = "SELECT /* queue.prune */ mill.prune()";
+const PREPARE: &str = "SELECT /* queue.prepare_history */ mill.prepare_history($1)";
 
-const PRUNE_NOTIFICATIONS: &str =
-    "SELECT /* queue.prune_notifications */ mill.prune_notifications()";
+const PRUNE_HISTORY: &str =
+    "SELECT /* queue.prune_history */ h.dropped, h.remaining FROM mill.prune_history(1) AS h";
 
-const PRUNE_LOG: &str = "SELECT /* queue.prune_schedule_log */ mill.prune_schedule_log()";
+/// Number of days for which partitions are created in advance.
+pub const DAYS_AHEAD: i32 = 7;
 
-const PRUNE_KEYS: &str = "SELECT /* queue.prune_idempotency_keys */ mill.prune_idempotency_keys()";
-
-/// Creates the missing partitions of today and the next seven days. Returns the number created.
-pub async fn prepare_history(client: &impl GenericClient) -> Result<i32, QueueError> {
-    scalar(&client.query_typed(PREPARE, &[]).await?[0])
+/// Rows that are deleted in a transaction of their own, independent of the other parts.
+#[derive(Debug)]
+pub struct Part {
+    /// What is deleted, in the plural.
+    pub rows: &'static str,
+    statement: &'static str,
+    /// Number of rows from which on a call may have left some.
+    chunk: i32,
 }
 
-/// Deletes up to 1,000 runs that ended before the days that `mill.settings.history_retention` keeps.
-/// Returns their number.
-pub async fn prune_runs(client: &impl GenericClient) -> Result<i32, QueueError> {
-    scalar(&client.query_typed(PRUNE_RUNS, &[]).await?[0])
+/// All parts.
+pub const PARTS: [Part; 6] = [
+    Part {
+        rows: "runs",
+        statement: "SELECT /* queue.prune_runs */ mill.prune_runs()",
+        chunk: 1_000,
+    },
+    Part {
+        rows: "rows of the schedule log",
+        statement: "SELECT /* queue.prune_schedule_log */ mill.prune_schedule_log()",
+        chunk: 10_000,
+    },
+    Part {
+        rows: "idempotency keys",
+        statement: "SELECT /* queue.prune_idempotency_keys */ mill.prune_idempotency_keys()",
+        chunk: 10_000,
+    },
+    Part {
+        rows: "notifications",
+        statement: "SELECT /* queue.prune_notifications */ mill.prune_notifications()",
+        chunk: 10_000,
+    },
+    Part {
+        rows: "rows of tasks and of the audit",
+        statement: "SELECT /* queue.prune_rows */ mill.prune_rows()",
+        chunk: 50_000,
+    },
+    Part {
+        rows: "limits",
+        statement: "SELECT /* queue.prune_limits */ mill.prune_limits()",
+        chunk: i32::MAX,
+    },
+];
+
+/// Creates the missing partitions of today and the given number of days ahead. Returns the number
+/// created.
+pub async fn prepare_history(
+    client: &impl GenericClient,
+    days_ahead: i32,
+) -> Result<i32, QueueError> {
+    scalar(&client.query_typed(PREPARE, &[(&days_ahead, Type::INT4)]).await?[0])
 }
 
-/// Drops the days of history that are older than `mill.settings.history_retention`. Returns their
-/// number.
-///
-/// # Errors
-/// Also fails if a session that reads history holds its lock for more than two seconds.
-pub async fn prune(client: &impl GenericClient) -> Result<i32, QueueError> {
-    scalar(&client.query_typed(PRUNE, &[]).await?[0])
+/// Deletes some of the rows of a part. Returns their number, and whether there may be more.
+pub async fn prune(client: &impl GenericClient, part: &Part) -> Result<(i32, bool), QueueError> {
+    let deleted = scalar(&client.query_typed(part.statement, &[]).await?[0])?;
+    Ok((deleted, deleted >= part.chunk))
 }
 
-/// Deletes up to 10,000 rows of the schedule log that are older than
-/// `mill.settings.schedule_log_retention`. Returns their number.
-pub async fn prune_schedule_log(client: &impl GenericClient) -> Result<i32, QueueError> {
-    scalar(&client.query_typed(PRUNE_LOG, &[]).await?[0])
-}
-
-/// Deletes up to 10,000 idempotency keys that are older than a day. Returns their number.
-pub async fn prune_idempotency_keys(client: &impl GenericClient) -> Result<i32, QueueError> {
-    scalar(&client.query_typed(PRUNE_KEYS, &[]).await?[0])
-}
-
-/// Deletes up to 10,000 notifications of each kind that were delivered a day ago, or could not be
-/// delivered within the retention of history. Returns their number.
-pub async fn prune_notifications(client: &impl GenericClient) -> Result<i32, QueueError> {
-    scalar(&client.query_typed(PRUNE_NOTIFICATIONS, &[]).await?[0])
+/// Drops the oldest day of history if it is older than `mill.settings.history_retention`. Returns the
+/// number of days dropped, 0 or 1, and of those that are left. Drops none if a session that reads
+/// history holds the partition.
+pub async fn prune_history(client: &impl GenericClient) -> Result<(i32, i32), QueueError> {
+    let row = &client.query_typed(PRUNE_HISTORY, &[]).await?[0];
+    Ok((column(row, "dropped")?, column(row, "remaining")?))
 }

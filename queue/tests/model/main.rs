@@ -19,11 +19,16 @@ mod world;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
+use queue::retry::MAX_FREE_ATTEMPTS;
 use queue::{Mode, State};
 
 use explore::{Violation, explore};
 use model::{Bug, Model, Size};
 use world::Fault;
+
+/// Number of attempts that are not counted. Tasks begin near this bound, so that the model stays small.
+#[expect(clippy::cast_possible_truncation, reason = "a small number")]
+const FREE: u8 = MAX_FREE_ATTEMPTS as u8;
 
 /// Two tasks and two workers, with crashes of all kinds.
 const SMALL: Size = Size {
@@ -33,7 +38,7 @@ const SMALL: Size = Size {
     at_most_once: false,
     max_attempts: 1,
     max_crashes: 2,
-    transient_failures: 5,
+    transient_failures: FREE,
     faults: &[],
     stops: false,
     again: 0,
@@ -54,14 +59,14 @@ fn every_size() -> Vec<(&'static str, Size)> {
     let one = Size {
         tasks: 1,
         max_attempts: 2,
-        transient_failures: 4,
+        transient_failures: FREE - 1,
         faults: all,
         stops: true,
         ..SMALL
     };
     let some = &[Fault::Error, Fault::ConnectionLost];
-    let three = Size { workers: 3, transient_failures: 5, faults: some, ..one };
-    let again = Size { again: 1, faults: some, transient_failures: 5, ..one };
+    let three = Size { workers: 3, transient_failures: FREE, faults: some, ..one };
+    let again = Size { again: 1, faults: some, transient_failures: FREE, ..one };
     let stopped = &[
         Fault::Error,
         Fault::ConnectionLost,

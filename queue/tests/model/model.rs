@@ -3,9 +3,9 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-use queue::retry::MAX_TRANSIENT_FAILURES;
 use queue::{Mode, Outcome, State};
 
+use crate::FREE;
 use crate::explore::{Step, System};
 use crate::world::{Backend, BackendActivity, DEPARTED, Fault, Row, Worker, World};
 
@@ -171,8 +171,7 @@ impl Model {
     /// last one.
     pub(crate) fn max_attempts(&self) -> u8 {
         let failures = u8::try_from(self.size.max_attempts).expect("a small model") - 1;
-        let transient_failures = u8::try_from(MAX_TRANSIENT_FAILURES).expect("a small number")
-            - self.size.transient_failures;
+        let transient_failures = FREE - self.size.transient_failures;
         failures + transient_failures + self.size.max_crashes
     }
 

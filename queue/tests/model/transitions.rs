@@ -136,7 +136,11 @@ impl Model {
         if row.cancel_requested || ended == Ended::By(RetryDecision::Final) {
             // A failure of its own remains the outcome of a cancelled task.
             let own = matches!(outcome, Outcome::Failed | Outcome::TimedOut | Outcome::Unknown)
-                && !matches!(ended, Ended::By(RetryDecision::Transient { .. }) | Ended::Crash);
+                && !matches!(
+                    ended,
+                    Ended::By(RetryDecision::Transient { .. } | RetryDecision::Interrupted { .. })
+                        | Ended::Crash
+                );
             let outcome = if row.cancel_requested && !own { Outcome::Cancelled } else { outcome };
             self.end(row, outcome)?;
         } else {
@@ -145,7 +149,9 @@ impl Model {
                     row.failures += 1;
                     retry_in
                 }
-                Ended::By(RetryDecision::Transient { retry_in }) => {
+                Ended::By(
+                    RetryDecision::Transient { retry_in } | RetryDecision::Interrupted { retry_in },
+                ) => {
                     row.transient_failures += 1;
                     retry_in
                 }

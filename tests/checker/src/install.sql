@@ -33,7 +33,6 @@ CREATE VIEW chaos.lives AS
 CREATE VIEW chaos.history AS
     SELECT a.*, count(*) FILTER (WHERE a.final) OVER (PARTITION BY a.task_id
             ORDER BY a.finished_at, a.attempt ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS life,
-        -- The first five of these errors do not use up an attempt, as documented. An error without a code is a lost
-        -- connection.
-        a.outcome = 'failed' AND coalesce(a.sqlstate ~ '^(08|40001|40P01|53300|57P0[123])', true) AS transient
+        -- The first five conflicts do not use up an attempt, as documented, unless the server has interrupted others.
+        a.outcome = 'failed' AND coalesce(a.sqlstate ~ '^(40001|40P01)', false) AS conflict
     FROM mill.attempts a;

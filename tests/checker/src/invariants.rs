@@ -152,21 +152,22 @@ WHERE r.state <> 'running' AND NOT CASE t.state
 
 /// A task fails at most the permitted number of times. A permanently failed task has used all
 /// attempts, unless it reported a permanent error, or failed by itself after an operator had
-/// cancelled it. Up to five transient errors, and a limited number of crashes, do not use up
-/// attempts. The audit has the cancels whose answer was lost.
+/// cancelled it. Up to five conflicts, twenty interruptions by the server, and a limited number of
+/// crashes, do not use up attempts. The audit has the cancels whose answer was lost.
 const ATTEMPTS_BOUNDED: &str = "
-SELECT format('task %s: %s attempts failed and %s more by transient errors, of %s', h.task_id, h.failures,
-    h.transient_failures, h.max_attempts)
+SELECT format('task %s: %s attempts failed, %s more by conflicts, and %s were interrupted, of %s', h.task_id,
+    h.failures, h.conflicts, h.interrupted, h.max_attempts)
 FROM (SELECT h.task_id, h.life, max(h.max_attempts) AS max_attempts,
-        count(*) FILTER (WHERE h.outcome IN ('failed', 'timed_out') AND NOT h.transient) AS failures,
-        count(*) FILTER (WHERE h.transient) AS transient_failures,
+        count(*) FILTER (WHERE h.outcome IN ('failed', 'timed_out') AND NOT h.conflict) AS failures,
+        count(*) FILTER (WHERE h.conflict) AS conflicts,
+        count(*) FILTER (WHERE h.outcome = 'interrupted') AS interrupted,
         bool_or(h.final AND h.outcome IN ('failed', 'timed_out') AND NOT h.at_most_once
             AND coalesce(h.sqlstate !~ '^(MT900|0A|25001|2D000|26|28|34|3D|3F|42|54)', true)) AS used_up,
         bool_or(h.outcome = 'failed' AND h.sqlstate IS NULL) AS unclear
     FROM chaos.history h GROUP BY h.task_id, h.life) AS h
-WHERE h.failures + greatest(h.transient_failures - 5, 0) > h.max_attempts
-    OR h.used_up AND NOT h.unclear
-        AND h.failures + greatest(h.transient_failures - 5, 0) < h.max_attempts
+WHERE h.failures + greatest(h.conflicts - 5, 0) > h.max_attempts
+    OR h.interrupted > 20
+    OR h.used_up AND NOT h.unclear AND h.failures + h.conflicts < h.max_attempts
         AND NOT EXISTS (SELECT FROM chaos.ops o WHERE o.task = h.task_id AND o.what = 'cancel')
         AND NOT EXISTS (SELECT FROM mill.audit u WHERE u.action = 'cancel' AND u.subject = 'task ' || h.task_id)
 UNION ALL
@@ -269,8 +270,7 @@ UNION ALL
 SELECT format('task %s is gone and holds a permit of limit %s', p.task_id, p.limit_id) FROM mill.permits p
 WHERE p.counts_until IS NULL AND NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = p.task_id)";
 
-/// No transaction is prepared or idle in transaction, and no advisory lock is held except by live
-/// workers.
+/// No transaction is prepared or idle in transaction, and no advisory lock is held.
 const NO_SESSION_LEFT: &str = "
 SELECT format('transaction %s is prepared', x.gid) FROM pg_prepared_xacts x
 WHERE x.database = current_database()
@@ -283,7 +283,4 @@ WHERE a.datname = current_database() AND a.pid <> pg_backend_pid() AND a.state L
 UNION ALL
 SELECT format('backend %s holds an advisory lock', l.pid)
 FROM pg_locks l JOIN pg_database d ON d.oid = l.database
-WHERE l.locktype = 'advisory' AND d.datname = current_database() AND l.pid <> pg_backend_pid()
-    AND (current_setting('checker.fleet_gone')::boolean OR l.objsubid <> 1
-        OR NOT EXISTS (SELECT FROM mill.workers w
-            WHERE w.session_lock_key = (l.classid::bigint << 32) | l.objid::bigint))";
+WHERE l.locktype = 'advisory' AND d.datname = current_database() AND l.pid <> pg_backend_pid()";

@@ -49,7 +49,7 @@ impl OldWorker {
         let (control, session) = (database.connect().await, database.connect().await);
         let id = Uuid::new_v4();
         let key = i64::from_be_bytes(id.as_bytes()[..8].try_into().unwrap());
-        let (queues, profiles): (Option<Vec<String>>, Value) = (None, serde_json::json!([]));
+        let (queues, profiles): (Option<Vec<String>>, Value) = (None, serde_json::json!({"": 1}));
         control
             .query(
                 &statements["queue.register"],
@@ -243,8 +243,9 @@ async fn both_versions_work_together_while_the_schema_is_upgraded() {
         for worker in &old {
             worker.heartbeat(&[]).await;
         }
-        let (_, printed, _) = Program::pgmill(database, &["doctor"]).run().await;
-        assert!(printed.contains("3 workers older than schema version"), "{printed}");
+        let (_, printed, error) = Program::pgmill(database, &["doctor"]).run().await;
+        let expected = "3 workers older than schema version";
+        assert!(printed.contains(expected), "{printed}{error}");
         // The task that the previous version has begun ends on the new schema.
         database.execute("SELECT pg_advisory_unlock(1)").await;
         assert_eq!(database.outcome(held).await, "succeeded");

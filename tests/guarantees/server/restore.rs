@@ -28,7 +28,12 @@ async fn count(database: &Database, what: &str) -> i64 {
 /// Creates a queue with ended tasks, a running task, a task whose effect is outside the database,
 /// and pending tasks.
 async fn at_work(database: &Database, outside: &str) -> Worker {
-    database.execute("CREATE TABLE effect (task bigint); SELECT pg_advisory_lock(1)").await;
+    database
+        .execute(
+            "GRANT pg_execute_server_program TO mill_test_tasks;
+             CREATE TABLE effect (task bigint); SELECT pg_advisory_lock(1)",
+        )
+        .await;
     let worker = worker(database, "4", "2s", &[]);
     database.enqueue_many(200, EFFECT).await;
     database.until_empty().await;

@@ -130,7 +130,6 @@ async fn call(client: &impl GenericClient, function: &str, given: &Value) -> Res
                 given["tasks"].as_array().unwrap().iter().map(new_task).collect();
             json!(pgmill_client::enqueue_many(client, &tasks, &options(given)).await?)
         }
-        "notify" => json!(pgmill_client::notify(client).await?),
         "task" => json!(pgmill_client::task(client, task()).await?),
         "history" => json!(pgmill_client::history(client, task()).await?),
         "why" => json!(pgmill_client::why(client, task()).await?),

@@ -20,6 +20,9 @@ struct Fixture {
 /// Changes the manifest of the sample.
 async fn fixture(change: impl FnOnce(&mut Value)) -> Fixture {
     let database = Database::new().await;
+    // The nodes create schemas.
+    let grant = format!("GRANT CREATE ON DATABASE {} TO mill_test_tasks", database.name());
+    database.execute(&grant).await;
     let folder = written(&database, change);
     Fixture { database, folder }
 }
@@ -335,7 +338,11 @@ async fn hostile_names_are_quoted() {
     database
         .execute("CREATE SCHEMA jaffle_shop; CREATE TABLE jaffle_shop.raw_customers (id int, name text, joined_on date, newsletter bool)")
         .await;
-    let _worker = Worker::start(database, &["--readers", "2"]);
+    let _worker = Worker::start_as_superuser(
+        database,
+        "the schema belongs to another login",
+        &["--readers", "2"],
+    );
     for _ in 0..2 {
         let failed = fixture.run("failed").await;
         let message: Vec<Option<String>> = database

@@ -112,7 +112,7 @@ async fn the_tasks_of_a_run_have_the_traceparent_of_the_run() {
     let flags = ["--job", "load", "--traceparent", &context(), "--json"];
     let started = Program::enqueue(&database, &flags).succeeds().await;
     let started: Value = serde_json::from_str(&started).unwrap();
-    let _worker = Worker::start(&database, &FLAGS);
+    let _worker = Worker::start_as_superuser(&database, "the task adds a task to its run", &FLAGS);
     let run = started["run_id"].as_i64().unwrap();
     assert_eq!(end(&database, run).await, "succeeded");
     let of_attempts =

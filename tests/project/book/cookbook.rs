@@ -183,7 +183,11 @@ async fn run(recipe: Recipe) {
 
 impl Stage {
     async fn start_worker(&self, configuration: Option<&str>) -> Worker {
-        let Some(text) = configuration else { return Worker::start(&self.database, &FLAGS) };
+        let start = |flags: &[&str]| {
+            let reason = "the tables of a recipe belong to the login of its tasks";
+            Worker::start_as_superuser(&self.database, reason, flags)
+        };
+        let Some(text) = configuration else { return start(&FLAGS) };
         let mut text = text.replace("{receiver}", &self.receiver.url("/"));
         if let Some(target) = &self.target {
             let known = "SELECT mill.set_target('dwh', allowed => ARRAY[current_user])";
@@ -195,7 +199,7 @@ impl Stage {
         let file = self.folder.join("worker.toml");
         fs::write(&file, text).unwrap();
         let flags = [&FLAGS[..], &["--config", file.to_str().unwrap()]].concat();
-        Worker::start(&self.database, &flags)
+        start(&flags)
     }
 
     async fn step(&self, name: &str, text: &str) {

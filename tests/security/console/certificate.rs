@@ -25,7 +25,11 @@ async fn a_replaced_certificate_is_used_without_a_restart() {
     let flags = ["--readers", "1", "--console", &address, "--console-token-file", token.path()];
     let tls = ["--console-tls-cert", &certificate, "--console-tls-key", &key];
     let allow = ["--console-allow-host", "console.example"];
-    let worker = Worker::start(&database, &[&flags[..], &tls, &allow].concat());
+    let worker = Worker::start_as_superuser(
+        &database,
+        "the console shows everything to its login",
+        &[&flags[..], &tls, &allow].concat(),
+    );
     eventually("the console is served", async || {
         old.connect(&address, "console.example").await.is_ok()
     })

@@ -106,7 +106,8 @@ async fn a_flood_does_not_stop_metrics_or_tasks_and_is_counted() {
     let database = Database::new().await;
     let (http, console) = (free_address(), free_address());
     let flags = ["--readers", "1", "--http", &http, "--console", &console];
-    let worker = Worker::start(&database, &flags);
+    let worker =
+        Worker::start_as_superuser(&database, "the console shows everything to its login", &flags);
     eventually("the console is served", async || {
         get(&console, "/livez").await.is_some_and(|it| it.status == 200)
     })

@@ -46,6 +46,7 @@ fn budget_after(waited: Duration) -> Duration {
 pub(crate) fn may_chain(task: &ClaimedTask) -> bool {
     let claim = &task.claim;
     claim.mode() == Mode::Transaction
+        && claim.is_loaded()
         && !claim.external()
         && !claim.explain()
         && claim.isolation().is_none()

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use futures_util::{TryStreamExt, future};
-use queue::complete::{LOST, Success, TRANSACTION_ENDED, complete, completion_statement};
-use queue::receipt::receipt_statement;
+use queue::complete::{LOST, Success, TRANSACTION_ENDED, complete};
+use queue::receipt::{DONE, FENCED, write_receipt};
 use queue::resolve_commit::CommitResolution;
 use queue::retry;
-use queue::{Claim, QueueError};
+use queue::{Claim, Condition, QueueError};
 use tokio::time::sleep;
 use tokio_postgres::Error;
 
@@ -22,6 +22,10 @@ use crate::control::{Control, answered};
 /// SQLSTATE read_only_sql_transaction.
 const READ_ONLY: &str = "25006";
 
+/// SQLSTATEs of a statement that waited for a lock longer than `lock_timeout` or `statement_timeout` allow.
+const LOCK_NOT_AVAILABLE: &str = "55P03";
+const QUERY_CANCELED: &str = "57014";
+
 /// SQLSTATE internal_error.
 const INTERNAL_ERROR: &str = "XX000";
 
@@ -33,8 +37,9 @@ const NODE_UNCONFIRMED: &str = "could not commit transaction for shard ";
 pub(crate) enum Completion {
     /// Effects and completions are committed.
     Committed,
-    /// A claim was lost; nothing is committed.
-    Lost,
+    /// The completion statement found that a claim can no longer complete its task; nothing is
+    /// committed.
+    Lost(ExecutionError),
     /// Nothing is committed, because of this error.
     Refused(ExecutionError),
     /// The answer to COMMIT did not arrive; the rows of the tasks show whether the transaction was
@@ -42,30 +47,50 @@ pub(crate) enum Completion {
     InDoubt(Option<ExecutionError>),
 }
 
-impl From<Result<(), Error>> for Completion {
-    fn from(committed: Result<(), Error>) -> Self {
-        let Err(error) = committed else { return Self::Committed };
+impl Completion {
+    /// Returns the result for the answer to the completion statement, which runs no code of the task.
+    /// So its SQLSTATEs are those of the queue.
+    fn of_completion(answer: Result<(), Error>) -> Self {
+        let Err(error) = answer else { return Self::Committed };
         let error = ExecutionError::from(error);
-        match (&error, error.database_error().sqlstate.as_deref()) {
-            (_, Some(LOST)) => Self::Lost,
-            (_, Some(TRANSACTION_ENDED)) => {
+        match error.database_error().sqlstate.as_deref() {
+            Some(LOST | DONE | FENCED) => Self::Lost(error),
+            Some(TRANSACTION_ENDED) => {
                 let message = error.database_error().message.clone();
                 let hint = "Leave out COMMIT and ROLLBACK, or enqueue with --mode autocommit. \
                             Changes that the task committed itself are kept.";
                 Self::Refused(ExecutionError::refused(retry::FATAL, &message, hint))
             }
-            (_, Some(READ_ONLY)) => Self::Refused(ExecutionError::refused(
+            Some(READ_ONLY) => Self::Refused(ExecutionError::refused(
                 READ_ONLY,
                 "the task's transaction is read-only, so its completion cannot be recorded",
                 "Leave out SET TRANSACTION READ ONLY.",
             )),
-            (ExecutionError::Database(database_error), Some(INTERNAL_ERROR))
-                if database_error.message.starts_with(NODE_UNCONFIRMED) =>
-            {
-                Self::InDoubt(Some(ExecutionError::ConnectionLost(database_error.clone())))
+            Some(LOCK_NOT_AVAILABLE | QUERY_CANCELED) => {
+                let mut error = error;
+                error.set_condition(Condition::CompletionDelayed);
+                Self::Refused(error)
             }
-            (ExecutionError::Database(_), _) => Self::Refused(error),
-            (ExecutionError::ConnectionLost(_) | ExecutionError::Protocol(_), _) => {
+            _ => Self::of_error(error),
+        }
+    }
+
+    /// Returns the result for the answer to COMMIT. The SQLSTATE of its error may come from a deferred
+    /// trigger of the task.
+    fn of_commit(answer: Result<(), Error>) -> Self {
+        answer.map_or_else(|error| Self::of_error(error.into()), |()| Self::Committed)
+    }
+
+    fn of_error(error: ExecutionError) -> Self {
+        match error {
+            ExecutionError::Database(database_error)
+                if database_error.sqlstate.as_deref() == Some(INTERNAL_ERROR)
+                    && database_error.message.starts_with(NODE_UNCONFIRMED) =>
+            {
+                Self::InDoubt(Some(ExecutionError::ConnectionLost(database_error)))
+            }
+            ExecutionError::Database(_) => Self::Refused(error),
+            ExecutionError::ConnectionLost(_) | ExecutionError::Protocol(_) => {
                 Self::InDoubt(Some(error))
             }
         }
@@ -74,8 +99,7 @@ impl From<Result<(), Error>> for Completion {
 
 /// Result of a COMMIT.
 struct CommitResult {
-    /// Whether the effects of the tasks are committed.
-    committed: Result<(), Error>,
+    completion: Completion,
     /// Whether the session has been reset, or is reset before the statement of the next task.
     clean: bool,
     /// The transaction of the next task, if the message also contained it and the transaction
@@ -102,7 +126,7 @@ pub(crate) async fn commit(
     xact: &str,
     next: Option<&Claim>,
 ) -> Ended {
-    let host = Arc::clone(&supervisor.host);
+    let (host, begun_next) = (Arc::clone(&supervisor.host), next.is_some());
     let sent = session.complete_and_commit(&host, successes, xact, next);
     let (commit_result, stopped) = match supervisor.run(sent).await {
         Supervised::Done(commit_result) => (Some(commit_result), None),
@@ -110,12 +134,20 @@ pub(crate) async fn commit(
     };
     let clean = commit_result.as_ref().is_some_and(|commit_result| commit_result.clean);
     let (completion, mut next) = match commit_result {
-        Some(commit_result) => (commit_result.committed.into(), commit_result.next),
+        Some(commit_result) => (commit_result.completion, commit_result.next),
         None => (Completion::InDoubt(None), None),
     };
-    if stopped.is_some() || matches!(completion, Completion::InDoubt(_)) {
+    let in_doubt = matches!(completion, Completion::InDoubt(_));
+    if stopped.is_some() || in_doubt {
         session.retire();
         // A cancel may hit the statement of the next task.
+        if begun_next {
+            // It may run already. Its transaction can no longer commit, but may hold locks for a long
+            // time.
+            session.host.terminate(session.identity()).await;
+        } else if in_doubt {
+            session.host.end_transaction(session.identity()).await;
+        }
         next = None;
     } else if !clean {
         session.reset().await;
@@ -127,8 +159,8 @@ pub(crate) async fn commit(
 }
 
 impl Session {
-    /// Sends the completions, COMMIT and the reset, in one message if possible and otherwise in one
-    /// pipeline. If a completion fails, it aborts the transaction, and nothing is committed.
+    /// Sends the completions, and in the same pipeline COMMIT and the reset. If a completion fails, it
+    /// aborts the transaction, and nothing is committed.
     ///
     /// With `next`, the message also begins that task, and the call returns when the transaction has
     /// ended.
@@ -139,53 +171,48 @@ impl Session {
         xact: &str,
         next: Option<&Claim>,
     ) -> CommitResult {
-        let inlined = match successes {
-            [success] => match success.claim.receipt() {
-                Some(receipt) => {
-                    let report = success.report;
-                    let result = report.result.as_ref().filter(|_| success.claim.run().is_some());
-                    Some(receipt_statement(receipt, xact, report.rows, result))
-                }
-                None => completion_statement(success, xact),
-            },
-            _ => None,
-        };
-        let (message, offset) = commit_message(inlined.as_deref(), next);
+        let (message, offset) = commit_message(next);
         let completed = async {
-            match inlined {
-                Some(_) => Ok(()),
-                None => complete(self.client(), successes, Some(xact)).await,
+            match successes {
+                [Success { claim, report, .. }] if let Some(receipt) = claim.receipt() => {
+                    let result = report.result.as_ref().filter(|_| claim.run().is_some());
+                    write_receipt(self.client(), receipt, xact, report.rows, result).await
+                }
+                _ => complete(self.client(), successes, Some(xact)).await,
             }
         };
         let (completed, answers) =
             future::join(completed, self.client().simple_query_raw(&message)).await;
+        let incomplete = completed.is_err();
+        let completion = |committed| match completed {
+            Ok(()) => Completion::of_commit(committed),
+            Err(_) => Completion::of_completion(completed),
+        };
         let mut opened = match answers {
-            Ok(answers) => OpenedTransaction {
-                answers: Box::pin(answers),
-                until_commit: 1 + usize::from(inlined.is_some()),
-                offset,
-            },
+            Ok(answers) => {
+                OpenedTransaction { answers: Box::pin(answers), until_commit: 1, offset }
+            }
             Err(error) => {
                 return CommitResult {
-                    committed: completed.and(Err(error)),
+                    completion: completion(Err(error)),
                     clean: false,
                     next: None,
                 };
             }
         };
-        let ended = match (next, &completed) {
+        let ended = match next {
             // COMMIT rolls back, and the next task begins.
-            (Some(_), Err(_)) => Ok(()),
-            (Some(_), Ok(())) => tokio::select! {
+            Some(_) if incomplete => Ok(()),
+            Some(_) => tokio::select! {
                 biased;
                 ended = opened.read_commit() => ended,
                 () = committed(control, successes) => Ok(()),
             },
-            (None, _) => opened.read_commit().await,
+            None => opened.read_commit().await,
         };
         if ended.is_err() || next.is_some() {
             let next = next.filter(|_| ended.is_ok()).map(|_| opened);
-            return CommitResult { clean: ended.is_ok(), committed: completed.and(ended), next };
+            return CommitResult { clean: ended.is_ok(), completion: completion(ended), next };
         }
         let mut rest = opened.answers;
         let clean = loop {
@@ -195,19 +222,18 @@ impl Session {
                 Err(_) => break false,
             }
         };
-        CommitResult { committed: completed, clean, next: None }
+        CommitResult { completion: completion(Ok(())), clean, next: None }
     }
 }
 
-/// Returns the message with the completion, COMMIT and the reset, and the number of its characters
-/// before the statement of `next`.
+/// Returns the message with COMMIT and the reset, and the number of its characters before the
+/// statement of `next`.
 ///
 /// If COMMIT fails, the server skips the rest of the message. So the statement of `next` never runs
 /// outside of its transaction. Before it, the reset has a transaction of its own: otherwise the next
 /// task would begin with the isolation level that the task before set as the default.
-fn commit_message(completion: Option<&str>, next: Option<&Claim>) -> (String, usize) {
-    let before = completion.map(|completion| format!("{completion}; ")).unwrap_or_default();
-    let commit = format!("{before}/* worker.commit */ COMMIT; ");
+fn commit_message(next: Option<&Claim>) -> (String, usize) {
+    let commit = "/* worker.commit */ COMMIT; ";
     let Some(next) = next else {
         return (format!("{commit}{RESET_SESSION}; SELECT {UNLOCK}"), 0);
     };
@@ -241,7 +267,7 @@ pub(crate) async fn complete_committed(control: &Control, success: Success<'_>) 
             Ok(complete(&client, &[success], None).await)
         });
         let completion = match completed.await {
-            Ok(completed) => completed.into(),
+            Ok(completed) => Completion::of_completion(completed),
             Err(QueueError::NoAnswer { .. }) => Completion::InDoubt(None),
             Err(error) => {
                 repeated.failed(&error);
@@ -251,7 +277,7 @@ pub(crate) async fn complete_committed(control: &Control, success: Success<'_>) 
         };
         match completion {
             Completion::Committed => return true,
-            Completion::Lost => return false,
+            Completion::Lost(_) => return false,
             Completion::Refused(error) => {
                 repeated.failed(&error.database_error().message);
             }

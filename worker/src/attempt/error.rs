@@ -6,7 +6,7 @@ use std::io;
 use queue::Condition;
 use queue::fail::DatabaseError;
 use tokio_postgres::Error;
-use tokio_postgres::error::ErrorPosition;
+use tokio_postgres::error::{ErrorPosition, Severity};
 
 /// Error of a task's statement.
 #[derive(Clone, Debug)]
@@ -46,6 +46,14 @@ impl ExecutionError {
         }
     }
 
+    fn database_error_mut(&mut self) -> &mut DatabaseError {
+        match self {
+            Self::Database(database_error)
+            | Self::ConnectionLost(database_error)
+            | Self::Protocol(database_error) => database_error,
+        }
+    }
+
     /// Returns whether the session has plans that no longer fit the tables. They survive the reset of the
     /// session, and a new session has none.
     pub(crate) fn outdated_plan(&self) -> bool {
@@ -57,12 +65,21 @@ impl ExecutionError {
         matches!(self, Self::ConnectionLost(_))
     }
 
+    /// Sets what caused the error.
+    pub(crate) fn set_condition(&mut self, condition: Condition) {
+        self.database_error_mut().condition = Some(condition);
+    }
+
+    /// Adds a hint, unless the server has given one.
+    pub(crate) fn hint(mut self, hint: impl FnOnce() -> String) -> Self {
+        self.database_error_mut().hint.get_or_insert_with(hint);
+        self
+    }
+
     /// Limits the error position to the end of the statement. An error at the end of what the worker
     /// sent is behind the comment that follows the statement.
     pub(crate) fn limit_position(mut self, statement: &str) -> Self {
-        let (Self::Database(database_error)
-        | Self::ConnectionLost(database_error)
-        | Self::Protocol(database_error)) = &mut self;
+        let database_error = self.database_error_mut();
         let end = u32::try_from(statement.chars().count() + 1).unwrap_or(u32::MAX);
         database_error.position = database_error.position.map(|position| position.min(end));
         self
@@ -70,9 +87,7 @@ impl ExecutionError {
 
     /// Moves the error position towards the end of the text by this number of characters.
     pub(crate) fn shift_position(mut self, characters: usize) -> Self {
-        let (Self::Database(database_error)
-        | Self::ConnectionLost(database_error)
-        | Self::Protocol(database_error)) = &mut self;
+        let database_error = self.database_error_mut();
         let characters = u32::try_from(characters).unwrap_or(u32::MAX);
         database_error.position =
             database_error.position.map(|position| position.saturating_add(characters));
@@ -83,9 +98,7 @@ impl ExecutionError {
 impl ExecutionError {
     /// Moves the error position towards the start of the text by this number of characters.
     pub(crate) fn shift_position_back(mut self, characters: usize) -> Self {
-        let (Self::Database(database_error)
-        | Self::ConnectionLost(database_error)
-        | Self::Protocol(database_error)) = &mut self;
+        let database_error = self.database_error_mut();
         let characters = u32::try_from(characters).unwrap_or(u32::MAX);
         let back =
             |position: u32| position.checked_sub(characters).filter(|position| *position > 0);
@@ -116,9 +129,9 @@ impl ExecutionError {
                 },
                 condition: Condition::of(db),
             });
-            // FATAL and PANIC end the connection after this message.
-            return match db.severity() {
-                "FATAL" | "PANIC" => Self::ConnectionLost(database_error),
+            // These end the connection after this message. The text of the severity may be translated.
+            return match db.parsed_severity() {
+                Some(Severity::Fatal | Severity::Panic) => Self::ConnectionLost(database_error),
                 _ => Self::Database(database_error),
             };
         }

@@ -8,7 +8,7 @@ use queue::complete::Success;
 use queue::fail::{DatabaseError, Report};
 use queue::resolve_commit::CommitResolution;
 use queue::retry::{self, AttemptError, RetryDecision, RetryState};
-use queue::{Claim, Mode, Outcome};
+use queue::{Claim, Condition, Mode, Outcome};
 use tokio_util::sync::CancellationToken;
 
 use crate::attempt::check::check;
@@ -18,7 +18,7 @@ use crate::attempt::output::progress::{ProgressReporter, TrackingGuard};
 use crate::attempt::output::rows::Rows;
 use crate::attempt::session::{OpenedTransaction, Session};
 use crate::attempt::statement;
-use crate::attempt::supervise::{StopReason, Supervised, Supervisor};
+use crate::attempt::supervise::{StopReason, Supervised, Supervisor, find_terminator};
 use crate::claim::in_flight::{ClaimedTask, StopSignal};
 use crate::control::Control;
 use crate::library::handlers::{self, Handlers};
@@ -84,6 +84,7 @@ impl Executor {
     ) -> Result<Executed, AttemptResult> {
         let chained = opened.is_some();
         if !chained {
+            self.load(task).await?;
             self.may_start(session, task)?;
         }
         let tracking = self.progress.track(&task.claim, session.notices());
@@ -167,10 +168,13 @@ impl Executor {
         };
         let report = report(session, rows);
         trace_statement(session, task, begun, ran.as_ref().err(), report.rows);
-        let interruption = match ran {
+        let mut interruption = match ran {
             Ok(xact) => return Ok((xact, report)),
             Err(interruption) => interruption,
         };
+        if let Interruption::Failed(error) = &mut interruption {
+            find_terminator(&session.host, session.server(), error).await;
+        }
         match &interruption {
             Interruption::Failed(error) => {
                 if error.connection_lost() {
@@ -215,27 +219,26 @@ impl Executor {
             let result = self.end_in_target(session, (task, receipt), ended, report).await;
             return Committed::Ended(result, None);
         }
-        if next.is_some() && opened.is_none() {
-            let in_doubt = matches!(completion, Completion::InDoubt(_));
-            if stopped.is_some() || in_doubt {
-                // The next statement may run already. Its transaction can no longer commit, but may
-                // hold locks for a long time.
-                session.host.terminate(session.identity()).await;
-            } else if matches!(completion, Completion::Refused(_)) {
-                self.batch_sizes.cool_down(claim.queue(), Instant::now());
-                return Committed::RunAlone;
-            }
+        let unsent = next.is_some() && opened.is_none() && stopped.is_none();
+        if unsent && matches!(completion, Completion::Refused(_)) {
+            self.batch_sizes.cool_down(claim.queue(), Instant::now());
+            return Committed::RunAlone;
         }
         let error = match completion {
             Completion::Committed => return Committed::Ended(AttemptResult::Succeeded, opened),
-            Completion::Lost => return Committed::Ended(AttemptResult::Lost, opened),
-            Completion::Refused(error) => Some(error),
-            Completion::InDoubt(error) => match self.control.resolve_commit(claim).await {
+            // Recording the failure finds out that the claim is lost.
+            Completion::Lost(error) | Completion::Refused(error) => Some(error),
+            Completion::InDoubt(mut error) => match self.control.resolve_commit(claim).await {
                 CommitResolution::Committed => {
                     return Committed::Ended(AttemptResult::Succeeded, None);
                 }
                 CommitResolution::Lost => return Committed::Ended(AttemptResult::Lost, None),
-                CommitResolution::RolledBack => error,
+                CommitResolution::RolledBack => {
+                    if let Some(error) = &mut error {
+                        find_terminator(&session.host, session.server(), error).await;
+                    }
+                    error
+                }
             },
         };
         let result = match (stopped, error) {
@@ -273,7 +276,7 @@ impl Executor {
         let report = report(session, rows);
         trace_statement(session, task, begun, ran.as_ref().err(), report.rows);
         let claim = &task.claim;
-        let Err(interruption) = ran else {
+        let Err(mut interruption) = ran else {
             session.reset().await;
             let success = Success::now(claim, &report);
             return match complete_committed(&self.control, success).await {
@@ -281,6 +284,9 @@ impl Executor {
                 false => AttemptResult::Lost,
             };
         };
+        if let Interruption::Failed(error) = &mut interruption {
+            find_terminator(&session.host, session.server(), error).await;
+        }
         let (stopped, error) = match &interruption {
             Interruption::Failed(error) => (false, Some(error)),
             Interruption::Stopped(_, error) => (true, error.as_ref()),
@@ -337,7 +343,7 @@ impl Executor {
         }
     }
 
-    fn classify_error(
+    pub(crate) fn classify_error(
         &self,
         claim: &Claim,
         error: &ExecutionError,
@@ -352,6 +358,9 @@ impl Executor {
         }
         let lost = error.connection_lost();
         let timed_out = lost && sqlstate == Some(retry::TRANSACTION_TIMEOUT);
+        if retry::lost_race_to_create(claim.statement(), sqlstate) {
+            database_error.condition = Some(Condition::CatalogRace);
+        }
         if let Some(hint) = retry::mode_hint(claim, sqlstate) {
             database_error.hint = Some(hint.to_owned());
         } else if let Some(hint) = handlers::missing_handler_hint(claim, sqlstate) {
@@ -367,8 +376,11 @@ impl Executor {
             condition: database_error.condition,
         };
         let decision = self.decide(claim, error);
-        let unknown = lost && !timed_out && claim.at_most_once();
-        let outcome = if unknown { Outcome::Unknown } else { Outcome::Failed };
+        let outcome = match decision {
+            RetryDecision::Interrupted { .. } => Outcome::Interrupted,
+            _ if lost && !timed_out && claim.at_most_once() => Outcome::Unknown,
+            _ => Outcome::Failed,
+        };
         failed(outcome, decision, database_error, report)
     }
 
@@ -405,8 +417,7 @@ impl Executor {
             ),
         };
         let seen = error.map(|error| error.database_error().clone()).unwrap_or_default();
-        let database_error =
-            DatabaseError { message, detail: Some(seen.message), hint: None, ..seen };
+        let database_error = DatabaseError { message, detail: Some(seen.message), ..seen };
         failed(outcome, decision, database_error, report)
     }
 }

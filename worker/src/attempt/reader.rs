@@ -23,6 +23,7 @@ use crate::attempt::shared_commit;
 use crate::claim::claimer::IdleReader;
 use crate::claim::in_flight::ClaimedTask;
 use crate::context::Context;
+use crate::reader_sessions::Connected;
 use crate::registration::moved;
 use crate::startup::login::Login;
 
@@ -232,6 +233,28 @@ impl Reader {
         }
     }
 
+    /// Opens a session that counts as one of the readers of the worker.
+    async fn open_counted(&self, login: &Login) -> Result<Session, SessionError> {
+        let (sessions, slot) = (&self.context.reader_sessions, self.slot());
+        let heartbeats = sessions.heartbeats();
+        match Session::open(login, &self.context.metrics.tracker).await {
+            Ok(mut session) => {
+                let watched = (!login.superuser_allowed && !login.host.is_in_target())
+                    .then(|| session.user().to_owned());
+                session.counted = Some(sessions.connected(slot, watched, heartbeats));
+                Ok(session)
+            }
+            Err(error) => {
+                sessions.failed(slot, &login.target.current_user(), &error);
+                Err(error)
+            }
+        }
+    }
+
+    fn slot(&self) -> (&Arc<str>, u32) {
+        (&self.login.profile, self.number_in_profile)
+    }
+
     /// Opens a session. Returns `None` if the worker drains.
     async fn open(&self) -> Option<Session> {
         let name = self.context.worker.session_name(&format!("reader {}", self.number));
@@ -241,7 +264,7 @@ impl Reader {
         loop {
             let opened = async {
                 self.context.wakeup.wait_for_claimer().await;
-                let session = Session::open(&login, &self.context.metrics.tracker).await?;
+                let session = self.open_counted(&login).await?;
                 // The claimer claims tasks only at the server of the registration.
                 let registered = self.context.control.registration().until_registered().await;
                 if login.host.is_in_target() || session.server() == registered {
@@ -274,9 +297,13 @@ impl Reader {
         }
     }
 
-    /// Waits for tasks. Returns `Some(None)` if the session is closed meanwhile, and `None` if the
-    /// worker drains.
+    /// Waits for tasks. Returns `Some(None)` if the session is closed meanwhile or must not be used any
+    /// more, and `None` if the worker drains.
     async fn wait_for_tasks(&self, session: &Session) -> Option<Option<Vec<ClaimedTask>>> {
+        let counted = session.counted.as_ref();
+        if counted.is_some_and(Connected::is_superuser) {
+            return Some(None);
+        }
         let (reply, mut answer) = oneshot::channel();
         let idle_reader = IdleReader {
             profile: Arc::clone(&self.login.profile),
@@ -291,6 +318,8 @@ impl Reader {
             biased;
             task = &mut answer => task.ok().map(Some),
             () = session.ended() => Some(take_late_batch(answer)),
+            // The next session of this login is refused.
+            () = becomes_superuser(counted) => Some(take_late_batch(answer)),
             () = self.context.shutdown.drain.cancelled() => take_late_batch(answer).map(Some),
         }
     }
@@ -435,6 +464,13 @@ fn span(task: &ClaimedTask) -> tracing::Span {
     tracing::info_span!(
         "task", id = %claim.id(), attempt = claim.attempt(), queue = claim.queue(), name = claim.name(), trace_id
     )
+}
+
+async fn becomes_superuser(session: Option<&Connected>) {
+    match session {
+        Some(session) => session.becomes_superuser().await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Returns the tasks that the claimer assigned while the reader stopped waiting. They are claimed

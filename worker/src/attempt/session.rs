@@ -24,6 +24,7 @@ use tokio_util::task::TaskTracker;
 use crate::attempt::output::notices::Notices;
 use crate::attempt::supervise::Canceller;
 use crate::control::Control;
+use crate::reader_sessions::Connected;
 use crate::startup::login::Login;
 
 pub(crate) use error::SessionError;
@@ -108,6 +109,10 @@ pub(crate) struct Session {
     /// Control sessions in the session's database.
     pub(crate) host: Arc<Control>,
     closed: CancellationToken,
+    /// Name of the login.
+    user: String,
+    /// Counts the session among those of the readers, if a reader has it.
+    pub(crate) counted: Option<Connected>,
     /// Whether the next task needs a new session, because this session may have state that a reset
     /// does not discard.
     retired: bool,
@@ -141,12 +146,22 @@ impl Session {
         if !registration.same_database(&server) {
             return Err(SessionError::OtherDatabase(login.target.to_string()));
         }
-        let rows = client.query_typed(IDENTITY, &[]).await?;
-        let row = &rows[0];
+        // The server shows the start time of the backend to the login, but not to a role that the login
+        // assumes by default (ALTER ROLE … SET role).
+        let (begun, rows, ended) = future::join3(
+            client.batch_execute("BEGIN; SET LOCAL ROLE NONE"),
+            client.query_typed(IDENTITY, &[]),
+            client.batch_execute("COMMIT /* worker.identity_read */"),
+        )
+        .await;
+        begun?;
+        let row = &rows?[0];
+        ended?;
         let identity = SessionIdentity { pid: row.try_get(0)?, started_at: row.try_get(1)? };
         let (name, standard_strings) = (row.try_get(2)?, row.try_get(3)?);
+        let user: String = row.try_get(5)?;
         if row.try_get(4)? && !login.superuser_allowed {
-            return Err(SessionError::Superuser(row.try_get(5)?));
+            return Err(SessionError::Superuser(user));
         }
         if login.host.is_in_target() {
             queue::receipt::check(&client).await?;
@@ -163,6 +178,8 @@ impl Session {
             server,
             host: Arc::clone(&login.host),
             closed,
+            user,
+            counted: None,
             retired: false,
         })
     }
@@ -170,6 +187,11 @@ impl Session {
     /// Returns the backend's pid and start time.
     pub(crate) fn identity(&self) -> SessionIdentity {
         self.identity
+    }
+
+    /// Returns the name of the login.
+    pub(crate) fn user(&self) -> &str {
+        &self.user
     }
 
     /// Returns the session's server and database.

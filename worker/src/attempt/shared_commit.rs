@@ -24,7 +24,7 @@ use crate::attempt::execute::Executor;
 use crate::attempt::output::rows::Rows;
 use crate::attempt::session::{Session, TASK_BOUNDARY, last_value};
 use crate::attempt::statement::read_results;
-use crate::attempt::supervise::{Supervised, Supervisor};
+use crate::attempt::supervise::{Supervised, Supervisor, find_terminator};
 use crate::claim::in_flight::{ClaimedTask, StopSignal};
 
 /// A shared commit is stopped after this multiple of its time budget. Its tasks then take longer
@@ -70,6 +70,7 @@ pub(crate) fn may_share(task: &ClaimedTask) -> bool {
     let claim = &task.claim;
     let Some(budget) = task.shared_commit_budget else { return false };
     claim.mode() == Mode::Transaction
+        && claim.is_loaded()
         && !claim.external()
         && claim.params().is_none()
         && !claim.explain()
@@ -121,7 +122,10 @@ impl Executor {
             }
             // The transaction can no longer commit, but may hold locks that would block the tasks
             // when they run again.
-            Some(Err(ExecutionError::ConnectionLost(_) | ExecutionError::Protocol(_))) | None => {
+            lost => {
+                if let Some(Err(mut error)) = lost {
+                    find_terminator(&session.host, session.server(), &mut error).await;
+                }
                 session.retire();
                 session.host.ensure_gone(session.identity()).await;
                 roll_back_all(runs)
@@ -171,7 +175,7 @@ impl Executor {
             let resolved = match completion {
                 Completion::Committed => CommitResolution::Committed,
                 // It is not known which claim was lost. Each task finds out when it runs alone.
-                Completion::Lost | Completion::Refused(_) => CommitResolution::RolledBack,
+                Completion::Lost(_) | Completion::Refused(_) => CommitResolution::RolledBack,
                 Completion::InDoubt(_) => self.control.resolve_commit(&task.claim).await,
             };
             match resolved {

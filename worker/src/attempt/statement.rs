@@ -1,6 +1,8 @@
 //! Sends a task's SQL and reads the result as a stream, so that a result of any size passes through
 //! a bounded buffer.
 
+mod invalid_index;
+
 use std::pin::{Pin, pin};
 
 use futures_util::{Stream, TryStreamExt};
@@ -94,6 +96,10 @@ pub(crate) async fn one_by_one(
                 Ok(stream) => read_results(stream, rows, None).await,
                 Err(error) => Err(error.into()),
             }
+        };
+        let ran = match scan::concurrent_build(&statement) {
+            Some(build) => invalid_index::check(session.client(), build, ran).await,
+            None => ran,
         };
         let before = &claim.statement()[..statement.offset()];
         let in_task = |error: ExecutionError| {

@@ -10,14 +10,23 @@ use std::time::Duration;
 
 use conninfo::ConnectionTarget;
 use fleet_decisions::timing::{ESCALATION_DELAY, MAX_IDLE, PROBE_INTERVAL};
+use queue::Condition;
 use queue::claim::SessionIdentity;
+use queue::server::{Server, server};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tokio_postgres::CancelToken;
 use tokio_util::sync::CancellationToken;
 
+use crate::attempt::error::ExecutionError;
 use crate::claim::in_flight::StopSignal;
-use crate::control::Control;
+use crate::control::{Control, answered};
+
+/// SQLSTATE with which the server ends a session, for an administrator or because it stops.
+const ADMIN_SHUTDOWN: &str = "57P01";
+
+/// Time in which a server that stops, or of which a backend has crashed, has ended all of its sessions.
+const STOP_DURATION: Duration = Duration::from_millis(500);
 
 /// Reason for stopping a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,5 +184,26 @@ async fn deadline(limit: Option<Duration>) {
     match limit {
         Some(limit) => sleep(limit).await,
         None => std::future::pending().await,
+    }
+}
+
+/// Finds out who has ended the session, if somebody has: an administrator, if the server goes on, and
+/// otherwise the stop of the server, which is not the fault of the task. Nor is it if the worker's own
+/// session has ended at the same time. If the session ended without a message, its backend may have
+/// crashed: returns when the server has ended all sessions then, because `mill.detect_crash` finds the
+/// tasks whose ends are not recorded yet. `before`: the server of the session.
+pub(crate) async fn find_terminator(host: &Control, before: Server, error: &mut ExecutionError) {
+    let sqlstate = error.database_error().sqlstate.as_deref();
+    let by_administrator = sqlstate == Some(ADMIN_SHUTDOWN);
+    if !error.connection_lost() || sqlstate.is_some() && !by_administrator {
+        return;
+    }
+    // A server that stops ends its sessions one after another.
+    sleep(STOP_DURATION).await;
+    if by_administrator && !host.registration().lost_within(2 * STOP_DURATION) {
+        let now = answered(async { server(&*host.get().await?).await }).await;
+        if now.is_ok_and(|now| now == before) {
+            error.set_condition(Condition::Terminated);
+        }
     }
 }

@@ -2,16 +2,17 @@
 //! The exception are queues of short tasks, of which a reader takes several at a time. Under load
 //! several readers become idle at once, so batches form without a timer.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fleet_decisions::batch_size::BatchSizes;
-use fleet_decisions::claim_cadence::ClaimCadence;
+use fleet_decisions::claim_cadence::{ClaimCadence, WatchChange};
 use fleet_decisions::lanes::{ClaimRequest, ClaimRound, Lanes};
-use fleet_decisions::timing::DEREGISTRATION_TIMEOUT;
+use fleet_decisions::timing::{DEREGISTRATION_TIMEOUT, WATCH_RECORD};
 use fleet_decisions::weights::Weights;
 use queue::claim::{ClaimSession, Claimed, SessionIdentity};
+use queue::enqueue::notify;
 use queue::server::{Server, server};
 use queue::{Priority, QueueError, release};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -21,8 +22,11 @@ use tokio_util::task::TaskTracker;
 use crate::attempt::finish::release_unstarted;
 use crate::claim::in_flight::ClaimedTask;
 use crate::context::Context;
-use crate::control::{Backoff, answered};
+use crate::control::{Backoff, answered, until};
 use crate::registration::moved;
+
+/// Name of the claims in the errors of the worker.
+const CLAIM: &str = "claims";
 
 /// Registers an idle reader with the claimer. The reader withdraws by dropping the receiving end.
 pub(crate) struct IdleReader {
@@ -32,6 +36,14 @@ pub(crate) struct IdleReader {
     pub(crate) number_in_profile: u32,
     pub(crate) session: SessionIdentity,
     pub(crate) reply: oneshot::Sender<Vec<ClaimedTask>>,
+}
+
+impl IdleReader {
+    /// Returns whether the reader is one of those that take tasks of priority reserved only. `reserved`:
+    /// the number of these readers, by profile.
+    fn is_reserved(&self, reserved: &BTreeMap<String, u32>) -> bool {
+        reserved.get(&*self.profile).is_some_and(|reserved| self.number_in_profile <= *reserved)
+    }
 }
 
 /// Claims tasks for the readers.
@@ -63,6 +75,8 @@ struct State {
     lanes: Lanes,
     cadence: ClaimCadence,
     backoff: Backoff,
+    /// Whether the last claim has failed.
+    failing: bool,
 }
 
 impl Claimer {
@@ -74,13 +88,20 @@ impl Claimer {
             lanes: Lanes::default(),
             cadence: ClaimCadence::new(self.poll_interval, Instant::now()),
             backoff: self.context.control.backoff(),
+            failing: false,
         };
         while !self.context.shutdown.drain.is_cancelled() {
             match self.serve(&mut connected, &mut idle_readers, &mut state).await {
                 Ok(()) => break,
                 Err(error) => {
                     self.context.metrics.claim_failed();
-                    tracing::warn!(%error, "claiming failed, trying again");
+                    if state.failing {
+                        tracing::debug!(%error, "claiming failed again");
+                    } else {
+                        tracing::warn!(%error, "claiming failed, trying again");
+                    }
+                    self.context.control.errors().set(CLAIM, &error);
+                    state.failing = true;
                     state.cadence.failed(Instant::now());
                     let doubtful = error.session_in_doubt();
                     connected = connected.filter(|to| !doubtful && self.usable(to));
@@ -126,12 +147,17 @@ impl Claimer {
             } else if !state.idle.is_empty() {
                 self.claim_for_idle_readers(claims, state).await?;
                 state.backoff.reset();
-                if state.idle.is_empty() {
+                if std::mem::take(&mut state.failing) {
+                    self.context.control.errors().clear(CLAIM);
+                    tracing::info!("claiming works again");
+                }
+                if state.idle.is_empty() || self.change_watch(claims, state).await? {
                     continue;
                 }
             }
             let polls = state.cadence.polls(state.idle.len());
-            let poll_in = state.cadence.next_poll_in(&mut rand::rng());
+            let poll_in = state.cadence.next_poll_in(Instant::now(), &mut rand::rng());
+            let full_at = state.cadence.watch_recorded_until().filter(|_| state.idle.is_empty());
             // A notification that arrived since the last claim is kept, so none is missed.
             tokio::select! {
                 () = self.context.shutdown.drain.cancelled() => return Ok(()),
@@ -143,9 +169,62 @@ impl Claimer {
                     state.cadence.notified(self.context.wakeup.sweep_requested(), &mut state.lanes);
                 }
                 () = sleep_until(state.cadence.reconcile_at().into()) => {}
-                () = sleep(poll_in), if polls => {}
+                () = sleep(poll_in), if polls => state.lanes.mark_all_nonempty(),
+                () = until(full_at) => self.end_watch(state).await?,
             }
         }
+    }
+
+    /// Records in which lanes the worker looks for tasks all the time, or that it no longer does so. In
+    /// the second case, returns `true`: the claimer has to claim again before it waits.
+    async fn change_watch(
+        &self,
+        claims: &ClaimSession,
+        state: &mut State,
+    ) -> Result<bool, QueueError> {
+        let now = Instant::now();
+        match state.cadence.watch_change(now) {
+            Some(WatchChange::Watch) => {
+                let free = self.free_readers(&state.idle);
+                let mut lanes = state.lanes.watchable();
+                lanes.retain(|lane| free.contains(&(&*lane.run_as, lane.priority)));
+                if !lanes.is_empty() {
+                    let exclusive = answered(claims.watch_lanes(&lanes, WATCH_RECORD)).await?;
+                    self.context.wakeup.request_permits();
+                    state.cadence.watches(exclusive, now);
+                }
+                Ok(false)
+            }
+            Some(WatchChange::End) => {
+                answered(claims.watch_lanes(&[], Duration::ZERO)).await?;
+                state.cadence.watch_ended();
+                state.lanes.mark_all_nonempty();
+                Ok(true)
+            }
+            None => Ok(false),
+        }
+    }
+
+    /// Returns of which profiles and priorities an idle reader may take tasks.
+    fn free_readers<'a>(&self, idle: &'a [IdleReader]) -> BTreeSet<(&'a str, Priority)> {
+        let reserved = self.context.wakeup.reserved_readers();
+        let priorities = |reader: &'a IdleReader| {
+            let kept = reader.is_reserved(&reserved);
+            let all = Priority::ALL.iter().copied();
+            let taken = all.filter(move |it| !kept || *it == Priority::Reserved);
+            taken.map(|priority| (&*reader.profile, priority))
+        };
+        idle.iter().flat_map(priorities).collect()
+    }
+
+    /// Ends the watch of a worker without free readers. The enqueues of the last milliseconds have not
+    /// notified the other workers.
+    async fn end_watch(&self, state: &mut State) -> Result<(), QueueError> {
+        state.cadence.watch_ended();
+        if self.context.wakeup.peer_count() > 0 {
+            answered(async { notify(&*self.context.control.get().await?).await }).await?;
+        }
+        Ok(())
     }
 
     async fn connect(&self) -> Result<Connected, QueueError> {
@@ -188,11 +267,13 @@ impl Claimer {
         let requested = self.context.wakeup.take_sweep_request();
         let mut sweep = state.cadence.begin_claim(requested, &state.lanes, Instant::now());
         let mut found = self.claim_pass(claims, state, sweep).await?;
-        if ClaimCadence::sweep_again(sweep, state.idle.len(), &state.lanes, Instant::now()) {
+        while state.cadence.sweep_again(sweep, state.idle.len(), &state.lanes, Instant::now()) {
             sweep = true;
             found |= self.claim_pass(claims, state, sweep).await?;
         }
-        if let Some(idle) = state.cadence.end_claim(found, self.context.in_flight.count(), sweep) {
+        if let Some(idle) =
+            state.cadence.end_claim(found, self.context.in_flight.count(), sweep, Instant::now())
+        {
             self.context.wakeup.set_idle(idle);
         }
         Ok(())
@@ -208,27 +289,29 @@ impl Claimer {
     ) -> Result<bool, QueueError> {
         if sweep {
             state.lanes.begin_sweep(Instant::now());
-            let lanes = answered(claims.lanes(&self.profiles)).await?;
-            state.lanes.set_nonempty(lanes, Instant::now());
+            let reading = claims.lanes(&self.profiles, state.lanes.next_after());
+            let (lanes, next_after) = answered(reading).await?;
+            state.lanes.set_nonempty(lanes, next_after, Instant::now());
         }
         let reserved = self.context.wakeup.reserved_readers();
         let mut by_profile: BTreeMap<(Arc<str>, bool), Vec<IdleReader>> = BTreeMap::new();
         for idle_reader in state.idle.drain(..) {
-            let kept = reserved
-                .get(&*idle_reader.profile)
-                .is_some_and(|reserved| idle_reader.number_in_profile <= *reserved);
+            let kept = idle_reader.is_reserved(&reserved);
             by_profile
                 .entry((Arc::clone(&idle_reader.profile), !kept))
                 .or_default()
                 .push(idle_reader);
         }
-        let (mut unused, mut found) = (Vec::new(), Ok(false));
+        let (mut unused, mut found, mut failed) = (Vec::new(), false, None::<QueueError>);
         for ((profile, any), idle_readers) in by_profile {
             state.idle = idle_readers;
-            if let Ok(before) = found {
+            // An error of one profile does not keep the others from their tasks.
+            if failed.as_ref().is_none_or(|error| !error.session_in_doubt()) {
                 let only = (!any).then_some(Priority::Reserved);
-                let claimed = self.claim_for_profile(claims, state, (&profile, only), sweep).await;
-                found = claimed.map(|claimed| claimed | before);
+                match self.claim_for_profile(claims, state, (&profile, only), sweep).await {
+                    Ok(claimed) => found |= claimed,
+                    Err(error) => failed = Some(error),
+                }
             }
             unused.append(&mut state.idle);
         }
@@ -236,7 +319,10 @@ impl Claimer {
         if sweep {
             state.lanes.end_sweep(Instant::now());
         }
-        found
+        if found {
+            state.backoff.reset();
+        }
+        failed.map_or(Ok(found), Err)
     }
 
     /// Claims for readers of one profile, until no reader is idle or no lane has tasks.

@@ -1,6 +1,7 @@
 //! The interface of a duty, which defines when the duty runs and what one run does, and the loop
 //! that runs it.
 
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -52,15 +53,18 @@ pub(crate) enum StopAt {
     End,
 }
 
-/// Runs the duty until it is stopped. Counts each run. A failure is logged as a warning unless it
-/// repeats the one before, and the first success after failures is logged.
+/// Maximum number of different errors of a duty that are logged as warnings until the duty works again.
+const MAX_WARNINGS: usize = 5;
+
+/// Runs the duty until it is stopped. Counts each run. Logs each error of a duty that fails as a
+/// warning once, and the first success afterwards.
 pub(crate) async fn run<D: Duty>(mut duty: D, context: Arc<Context>) {
     let metrics = context.metrics.duties.of(D::NAME);
     let stopped = stopped(&context.shutdown, D::STOPS);
     let registration = context.control.registration();
     let mut backoff = Backoff::up_to(D::MAX_BACKOFF).ended_by(registration);
     let mut failures = 0_u32;
-    let mut last_failure = String::new();
+    let mut known = BTreeSet::new();
     while let Some(Some(cause)) = stopped.run_until_cancelled(duty.next()).await {
         let begun = Instant::now();
         let result = duty.run_once(cause).await;
@@ -72,7 +76,7 @@ pub(crate) async fn run<D: Duty>(mut duty: D, context: Arc<Context>) {
                     context.control.errors().clear(D::NAME);
                     failures = 0;
                     backoff.reset();
-                    last_failure.clear();
+                    known.clear();
                 }
                 if items > 0 {
                     tracing::debug!(duty = D::NAME, items, "duty done");
@@ -81,12 +85,10 @@ pub(crate) async fn run<D: Duty>(mut duty: D, context: Arc<Context>) {
             Err(error) => {
                 failures += 1;
                 context.control.errors().set(D::NAME, &error);
-                let failure = format!("{cause:?}: {error}");
-                if failure == last_failure {
-                    tracing::debug!(duty = D::NAME, ?cause, %error, failures, "duty failed again");
-                } else {
+                if known.len() < MAX_WARNINGS && known.insert(error.to_string()) {
                     tracing::warn!(duty = D::NAME, ?cause, %error, "duty failed");
-                    last_failure = failure;
+                } else {
+                    tracing::debug!(duty = D::NAME, ?cause, %error, failures, "duty failed again");
                 }
                 let _ = stopped.run_until_cancelled(backoff.wait()).await;
             }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fleet_decisions::timing::{MAX_HEARTBEAT_BACKOFF, MIN_HEARTBEAT_TIMEOUT, REGISTRATION_TIMEOUT};
-use queue::heartbeat::{HeartbeatResponse, WorkerRegistration, deregister, heartbeat, register};
+use queue::heartbeat::{
+    HeartbeatReport, HeartbeatResponse, WorkerRegistration, deregister, heartbeat, register,
+};
 use queue::server::server;
 use queue::{QueueError, prune, sequences};
 use tokio::time::{Instant, sleep_until};
@@ -15,6 +17,9 @@ use crate::context::Context;
 use crate::control::{DedicatedSession, with_timeout};
 use crate::duties::duty::Duty;
 use crate::startup::sd_notify::SdNotify;
+
+/// Logged by a worker that is not registered although it was.
+const DECLARED_DEAD: &str = "the fleet considered this worker dead; registering again";
 
 /// Keeps the worker registered.
 pub(crate) struct Heartbeat {
@@ -44,15 +49,21 @@ impl Heartbeat {
         Ok(it)
     }
 
-    /// Opens a control session and registers the worker on it. First creates the history
-    /// partitions, so that every task that is claimed afterwards can be recorded, and repairs the
-    /// sequences, so that no task gets the id of an earlier one.
+    /// Opens a control session and registers the worker on it. First creates the history partition of
+    /// today, so that every task that is claimed afterwards can be recorded, and repairs the sequences,
+    /// so that no task gets the id of an earlier one. The next days can wait for another session that
+    /// has locked the history.
     async fn register(&self) -> Result<DedicatedSession, QueueError> {
         let session = self.context.control.control_session().await?;
-        prune::prepare_history(&session.client).await?;
+        prune::prepare_history(&session.client, 0).await?;
         repair_sequences(&session.client).await;
-        register(&session.client, &self.registration, self.context.wakeup.draining()).await?;
+        let draining = self.context.wakeup.draining();
+        let new = register(&session.client, &self.registration, draining).await?;
+        if new && self.context.control.registration().registrations() > 0 {
+            tracing::warn!("{DECLARED_DEAD}");
+        }
         self.context.control.registration().registered(server(&session.client).await?);
+        self.context.wakeup.request_maintenance();
         Ok(session)
     }
 
@@ -90,8 +101,18 @@ impl Heartbeat {
         let in_flight = &self.context.in_flight;
         let (busy, claims) = (in_flight.busy_readers(), in_flight.claims());
         let error = self.context.control.errors().report();
-        let error = error.as_deref();
-        match with_timeout(limit, heartbeat(client, worker, busy, &claims, error)).await? {
+        let sessions = &self.context.reader_sessions;
+        let (unconnected, logins) =
+            (sessions.report(&self.registration.profiles), sessions.logins());
+        let task_logins: Vec<&str> = logins.iter().map(String::as_str).collect();
+        let report = HeartbeatReport {
+            busy,
+            claims: &claims,
+            error: error.as_deref(),
+            unconnected: &unconnected,
+            task_logins: &task_logins,
+        };
+        match with_timeout(limit, heartbeat(client, worker, &report)).await? {
             Some(orders) => {
                 self.context.metrics.heartbeat("ok");
                 self.apply(&orders);
@@ -101,12 +122,12 @@ impl Heartbeat {
                 // was stopped or cut off, or the server crashed. The next heartbeat reports its
                 // reclaimed tasks as lost.
                 self.context.metrics.heartbeat("unknown");
-                tracing::warn!("the fleet considered this worker dead; registering again");
+                tracing::warn!("{DECLARED_DEAD}");
                 let draining = self.context.wakeup.draining();
                 let registered = register(client, &self.registration, draining);
                 with_timeout(REGISTRATION_TIMEOUT, registered).await?;
                 if let Some(orders) =
-                    with_timeout(limit, heartbeat(client, worker, busy, &claims, error)).await?
+                    with_timeout(limit, heartbeat(client, worker, &report)).await?
                 {
                     self.apply(&orders);
                 }
@@ -118,6 +139,7 @@ impl Heartbeat {
     fn apply(&self, orders: &HeartbeatResponse) {
         let Context { wakeup, in_flight, .. } = &*self.context;
         wakeup.set_draining(orders.draining);
+        self.context.reader_sessions.set_superusers(&orders.superusers);
         wakeup.set_reserved_readers(&orders.reserved);
         if orders.history_missing {
             wakeup.request_maintenance();

@@ -75,10 +75,14 @@ impl Notifier {
         for delivered in answered(delivered).await? {
             messages += delivered.messages;
             metrics.notifications(&delivered.kind, "sent", delivered.messages);
+            let subscription = delivered.subscription;
             if let Some(error) = delivered.error {
                 metrics.notifications(&delivered.kind, "failed", 1);
-                let subscription = delivered.subscription;
-                tracing::warn!(subscription, error, "delivering notifications failed");
+                if control.errors().begins(&of_subscription(&subscription)) {
+                    tracing::warn!(subscription, error, "delivering notifications failed");
+                }
+            } else {
+                control.errors().ends(&of_subscription(&subscription));
             }
         }
         Ok(messages)
@@ -112,6 +116,14 @@ impl Notifier {
         }
         Ok(messages)
     }
+}
+
+/// Name of the record of results among the operations that fail.
+const RECORD: &str = "record of notifications";
+
+/// Returns the name of the delivery among the operations that fail.
+fn of_subscription(subscription: &str) -> String {
+    format!("notifications of {subscription}")
 }
 
 impl Sender {
@@ -148,19 +160,26 @@ impl Sender {
             }
         });
         // Without a record, the claim expires and the message is sent again.
-        if let Err(error) = recorded.await {
-            let subscription = &message.subscription;
-            tracing::warn!(subscription, %error, "recording the result of a notification failed");
+        match recorded.await {
+            Ok(()) => drop(control.errors().ends(RECORD)),
+            Err(error) if control.errors().begins(RECORD) => {
+                let subscription = &message.subscription;
+                tracing::warn!(subscription, %error, "recording the result of a notification failed");
+            }
+            Err(_) => {}
         }
         match result {
             Ok(()) => {
                 metrics.notifications(destination.kind(), "sent", 1);
+                control.errors().ends(&of_subscription(&message.subscription));
                 true
             }
             Err(error) => {
                 metrics.notifications(destination.kind(), "failed", 1);
                 let ClaimedMessage { subscription, destination, .. } = message;
-                tracing::warn!(subscription, destination, %error, "sending a notification failed");
+                if control.errors().begins(&of_subscription(subscription)) {
+                    tracing::warn!(subscription, destination, %error, "sending a notification failed");
+                }
                 error.rejected
             }
         }

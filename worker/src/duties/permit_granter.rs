@@ -9,12 +9,18 @@ use std::time::{Duration, Instant};
 use queue::limit::{Granted, grant, grant_waiting_permits, reconcile_limits};
 use queue::{LimitId, QueueError};
 use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::time::sleep_until;
 use tokio_postgres::Client;
 
 use crate::context::Context;
 use crate::control::{answered, until};
 use crate::duties::duty::Duty;
+
+/// A run that looks at the limits that tasks wait for is followed by a rest of this many times its
+/// duration, so that such runs take at most a tenth of the time.
+const REST: u32 = 9;
+/// Maximum of this rest. A run can be slow for another reason than the number of limits.
+const MAX_REST: Duration = Duration::from_secs(1);
 
 /// Grants permits to waiting tasks. Any number of workers grant concurrently, because each grant
 /// locks the row of its limit.
@@ -26,9 +32,9 @@ pub(crate) struct PermitGranter {
     due_at: Option<Instant>,
     /// The last limit of the previous run, if the next run continues after it.
     after: Option<LimitId>,
-    /// Pause before the next run, as long as the last run took. If tasks wait for many limits, a
-    /// run takes long, and the pause leaves half of the time to other work.
-    pause: Duration,
+    /// Time before which no run looks at the limits that tasks wait for. If tasks wait for many
+    /// limits, such a run takes long.
+    rest_until: Instant,
 }
 
 /// The limits to process.
@@ -44,7 +50,7 @@ pub(crate) enum Scope {
 
 impl PermitGranter {
     pub(crate) fn new(context: Arc<Context>, limits_pending: watch::Receiver<bool>) -> Self {
-        Self { context, limits_pending, due_at: None, after: None, pause: Duration::ZERO }
+        Self { context, limits_pending, due_at: None, after: None, rest_until: Instant::now() }
     }
 
     async fn grant(&mut self, scope: Scope) -> Result<Granted, QueueError> {
@@ -86,23 +92,29 @@ impl Duty for PermitGranter {
     type Cause = Scope;
 
     async fn next(&mut self) -> Option<Scope> {
-        sleep(std::mem::take(&mut self.pause)).await;
-        let wakeup = &self.context.wakeup;
-        loop {
-            tokio::select! {
-                () = wakeup.released_limits.added() => return Some(Scope::Released),
-                changed = self.limits_pending.changed() => {
-                    changed.ok()?;
-                    if *self.limits_pending.borrow_and_update() {
-                        return Some(Scope::All);
+        let Self { context, limits_pending, due_at, after, rest_until } = self;
+        let wakeup = &context.wakeup;
+        let waiting = async {
+            sleep_until((*rest_until).into()).await;
+            loop {
+                tokio::select! {
+                    changed = limits_pending.changed() => {
+                        changed.ok()?;
+                        if *limits_pending.borrow_and_update() {
+                            return Some(Scope::All);
+                        }
                     }
+                    () = wakeup.permits_requested() => if *limits_pending.borrow() || wakeup.limits_exist() {
+                        return Some(Scope::Waiting);
+                    },
+                    () = until(*due_at) => return Some(Scope::Waiting),
+                    () = ready(()), if after.is_some() => return Some(Scope::Waiting),
                 }
-                () = wakeup.permits_requested() => if *self.limits_pending.borrow() {
-                    return Some(Scope::Waiting);
-                },
-                () = until(self.due_at) => return Some(Scope::Waiting),
-                () = ready(()), if self.after.is_some() => return Some(Scope::Waiting),
             }
+        };
+        tokio::select! {
+            () = wakeup.released_limits.added() => Some(Scope::Released),
+            scope = waiting => scope,
         }
     }
 
@@ -118,7 +130,7 @@ impl Duty for PermitGranter {
         let pending = due_at.filter(|at| *at > Instant::now());
         self.due_at = due.into_iter().chain(pending).min();
         if scope != Scope::Released {
-            self.pause = begun.elapsed();
+            self.rest_until = Instant::now() + MAX_REST.min(begun.elapsed() * REST);
         }
         Ok(granted.tasks)
     }

@@ -37,6 +37,8 @@ pub(crate) struct Poller {
     continuity: PollContinuity,
     /// The run after which every other poll looks for runs.
     runs_after: RunId,
+    /// Number of claims with tasks until the last poll.
+    claims_seen: u64,
     /// Whether the last poll looked for the first runs.
     first_runs: bool,
     first: bool,
@@ -95,6 +97,7 @@ impl Poller {
             peer_sampling,
             continuity,
             runs_after: RunId(0),
+            claims_seen: 0,
             first_runs: false,
             first: true,
         }
@@ -105,7 +108,9 @@ impl Poller {
         let client = context.control.get().await?;
         let polled_at = Instant::now();
         // A claimer that finds tasks need not be notified of pending tasks.
-        let busy = context.wakeup.take_tasks_found() && !context.wakeup.is_idle();
+        let claims = context.wakeup.claims_with_tasks();
+        let found = std::mem::replace(&mut self.claims_seen, claims) != claims;
+        let busy = found && !context.wakeup.is_idle();
         let (peers, unregistered) = self.peer_sampling.include_peers(rand::rng().random());
         // Runs that cannot be advanced now do not hide the later ones, nor a steady flow of new runs
         // the first ones.
@@ -122,6 +127,7 @@ impl Poller {
         context.wakeup.polled_runs.add(polled.runs);
         // A blocked task can wait for a limit that does not exist any more.
         let limits_pending = polled.blocked || polled.limits && polled.pending;
+        context.wakeup.set_limits_exist(polled.limits);
         channels.limits_pending.send_replace(limits_pending);
         channels.notifications_due.send_replace(polled.notifications_due);
         channels.weights.send_replace(Weights::new(polled.weights));

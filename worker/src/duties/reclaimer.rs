@@ -9,7 +9,7 @@ use fleet_decisions::reclaim_effort::ReclaimEffort;
 use fleet_decisions::timing::TERMINATE_POLL_INTERVAL;
 use queue::QueueError;
 use queue::lost_attempts::lost_attempts;
-use queue::reclaim::{DeadWorker, Reclaimed, end_backends, reclaim};
+use queue::reclaim::{DeadWorker, Reclaimed, end_backends, end_sessions, reclaim};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
@@ -56,22 +56,32 @@ impl Reclaimer {
         checks: u32,
     ) -> Result<(usize, bool), QueueError> {
         let client = self.context.control.get().await?;
+        let operation = format!("backends of worker {}", dead.worker);
         let mut tasks = 0;
         for _ in 0..checks {
-            match end_backends(&*client, dead).await {
+            let ended = async {
+                let running = end_backends(&*client, dead).await?;
+                Ok::<_, QueueError>(running + end_sessions(&*client, dead).await?)
+            };
+            match ended.await {
                 Ok(0) => {}
                 Ok(ended) => {
                     tracing::info!(worker = %dead.worker, ended, "terminated backends of a dead worker");
                 }
-                Err(error) => tracing::error!(
+                Err(error) if self.context.control.errors().begins(&operation) => tracing::error!(
                     worker = %dead.worker, %error,
                     "could not terminate the backends of a dead worker; its tasks wait until the \
                      backends are gone. GRANT pg_signal_backend, pg_read_all_stats TO mill_worker;"
+                ),
+                Err(error) => tracing::debug!(
+                    worker = %dead.worker, %error,
+                    "still could not terminate the backends of a dead worker"
                 ),
             }
             let reclaimed = reclaim(&*client, dead).await?;
             tasks += report(&self.context, dead, &reclaimed).await;
             if reclaimed.remaining == 0 {
+                self.context.control.errors().ends(&operation);
                 return Ok((tasks, true));
             }
             sleep(TERMINATE_POLL_INTERVAL).await;

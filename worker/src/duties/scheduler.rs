@@ -156,7 +156,10 @@ impl Scheduler {
 
     fn record(&self, ticked: &TickSummary) {
         self.context.metrics.schedules.record_pass(ticked);
-        if ticked.postponed > 0 {
+        let errors = self.context.control.errors();
+        if ticked.postponed == 0 {
+            errors.ends("postponed schedules");
+        } else if errors.begins("postponed schedules") {
             tracing::warn!(
                 schedules = ticked.postponed,
                 "schedules cannot fire now and will be tried again: pgmill status"

@@ -73,11 +73,17 @@ impl TriggerEvaluator {
         if let Err(error) = &measured {
             tracing::debug!(schedule = request.name, error, "trigger probe failed");
         }
+        let errors = self.context.control.errors();
+        let operation = format!("trigger of {}", request.name);
         match answered(self.record(&request, measured)).await {
-            Ok((fired, skipped)) => schedules.record_evaluation(fired, skipped),
-            Err(error) => {
+            Ok((fired, skipped)) => {
+                errors.ends(&operation);
+                schedules.record_evaluation(fired, skipped);
+            }
+            Err(error) if errors.begins(&operation) => {
                 tracing::warn!(%error, schedule = request.name, "evaluating a trigger failed");
             }
+            Err(_) => {}
         }
     }
 

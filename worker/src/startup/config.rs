@@ -12,7 +12,7 @@ use anyhow::ensure;
 use clap::builder::Resettable;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches};
-use conninfo::{ConnectionSource, Layer, SourceNames};
+use conninfo::{ConnectionSource, Layer, SourceNames, may_contain_password, shown};
 use fleet_decisions::timing::MIN_MISSED_HEARTBEATS;
 use notification::DestinationSettings;
 
@@ -112,7 +112,7 @@ impl Config {
         let source = match origin.layer {
             Some(Layer::Arguments) => "flag",
             Some(Layer::Environment) => "environment",
-            Some(Layer::File) => &format!("file {}", self.path.display()),
+            Some(Layer::File) => &format!("file {}", shown(&self.path.to_string_lossy())),
             None => "default",
         };
         writeln!(out, "{:<24} {:<36} {source}", origin.name, origin.value)
@@ -166,7 +166,8 @@ fn origins(command: &Command, matches: &ArgMatches, file: &ConfigFile) -> Vec<Or
         let name = arg.get_id().to_string();
         let values: Vec<_> = matches.get_raw(&name).into_iter().flatten().collect();
         let text = values.join(",".as_ref()).to_string_lossy().into_owned();
-        let secret = arg.is_hide_env_values_set() && !text.is_empty();
+        let secret =
+            may_contain_password(&text) || arg.is_hide_env_values_set() && !text.is_empty();
         let value = if secret { "(set)".to_owned() } else { text };
         let layer = layer(&name, matches, file);
         Origin { name, value, layer }

@@ -53,7 +53,7 @@ pub(crate) fn logins(
 ) -> anyhow::Result<Vec<Login>> {
     let superuser_allowed = config.settings.allow_superuser;
     let target = match &config.task {
-        Some(given) => ConnectionTarget::resolve(Some(&given.clone().read()?), environment)?,
+        Some(given) => ConnectionTarget::from_source(Some(given.clone()), environment)?,
         None => queue.clone(),
     };
     let mut logins = vec![Login {

@@ -2,10 +2,11 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Instant;
 
 use anyhow::Context as _;
 use cli::duration::HumanDuration;
-use conninfo::{ConnectionSource, ConnectionTarget, Environment};
+use conninfo::{ConnectionTarget, Environment};
 use fleet_decisions::batch_size::BatchSizes;
 use fleet_decisions::failure_detector::FailureDetector;
 use fleet_decisions::scheduler_work::SchedulerWork;
@@ -41,6 +42,7 @@ use crate::duties::trigger_evaluator::TriggerEvaluator;
 use crate::duties::{duty, listener};
 use crate::library::attempt_end::AttemptEndHook;
 use crate::library::handlers::Handlers;
+use crate::reader_sessions::ReaderSessions;
 use crate::shutdown::{Shutdown, Signals, wait_for_readers};
 use crate::startup::config::Config;
 use crate::startup::console::{self, Console};
@@ -135,8 +137,7 @@ pub(crate) async fn run(
     program: Program,
 ) -> anyhow::Result<()> {
     let Program { mut signals, sd_notify, handlers, on_attempt_end } = program;
-    let url = config.database.clone().map(ConnectionSource::read).transpose()?;
-    let target = ConnectionTarget::resolve(url.as_deref(), environment)?;
+    let target = ConnectionTarget::from_source(config.database.clone(), environment)?;
     let metrics = Metrics::new(readers(&config))?;
     let worker = WorkerId::random();
     let control = Arc::new(Control::new(&target, worker, &metrics)?);
@@ -163,6 +164,7 @@ pub(crate) async fn run(
         worker,
         control,
         in_flight: InFlight::new(Arc::clone(&wakeup)),
+        reader_sessions: ReaderSessions::default(),
         wakeup,
         metrics,
         traces,
@@ -222,6 +224,7 @@ impl Process {
             signal = signals.next() => tracing::info!(signal, "shutdown requested"),
             () = self.idle_timeout() => tracing::info!("idle, shutting down"),
         }
+        let deadline = Instant::now() + self.settings.shutdown_timeout.0;
         self.context.shutdown.drain.cancel();
         self.sd_notify.stopping(
             self.context.in_flight.count(),
@@ -232,13 +235,18 @@ impl Process {
             &self.context.in_flight,
             signals,
             self.settings.shutdown_timeout.0,
+            self.context.control.registration(),
         )
         .await;
         self.context.shutdown.end.cancel();
         background.close();
         // Deregisters the worker. The time limit keeps an unreachable database from blocking the
         // shutdown.
-        let _ = tokio::time::timeout(DEREGISTRATION_TIMEOUT, background.wait()).await;
+        let limit = match self.context.control.registration().server() {
+            Some(_) => DEREGISTRATION_TIMEOUT,
+            None => DEREGISTRATION_TIMEOUT.min(deadline.saturating_duration_since(Instant::now())),
+        };
+        let _ = tokio::time::timeout(limit, background.wait()).await;
         tracing::info!("shut down");
         Ok(())
     }

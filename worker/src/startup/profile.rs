@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, bail, ensure};
-use conninfo::{ConnectionSource, ConnectionTarget, Environment};
+use conninfo::{ConnectionSource, ConnectionTarget, Environment, shown};
 use serde::Deserialize;
 
 /// Table of the configuration file with the profiles in the queue's database.
@@ -56,14 +56,16 @@ impl Profile {
 
     #[expect(clippy::disallowed_methods, reason = "the variable's name is a setting")]
     pub(super) fn target(&self, environment: &Environment) -> anyhow::Result<ConnectionTarget> {
-        let url = if let Some(path) = &self.url_file {
-            Some(ConnectionSource::File(path.clone()).read()?)
+        let source = if let Some(path) = &self.url_file {
+            Some(ConnectionSource::File(path.clone()))
         } else if let Some(name) = &self.url_env {
-            Some(std::env::var(name).with_context(|| format!("environment variable {name}"))?)
+            let url = std::env::var(name)
+                .with_context(|| format!("environment variable {}", shown(name)))?;
+            Some(ConnectionSource::Text(url))
         } else {
-            self.url.clone()
+            self.url.clone().map(ConnectionSource::Text)
         };
-        Ok(ConnectionTarget::resolve(url.as_deref(), environment)?)
+        Ok(ConnectionTarget::from_source(source, environment)?)
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use queue::Claim;
 use queue::fail::Report;
-use queue::receipt::{DONE, FENCED, Receipt, Resolved};
+use queue::receipt::{Receipt, Resolved};
 use queue::resolve_receipt::{raise_epoch, record_receipt};
 use uuid::Uuid;
 
@@ -25,6 +25,7 @@ impl Executor {
         (completion, stopped): (Completion, Option<StopReason>),
         report: Report,
     ) -> AttemptResult {
+        let conflict = matches!(completion, Completion::Lost(_));
         let (error, in_doubt) = match completion {
             Completion::Committed if stopped.is_none() => {
                 return AttemptResult::InTarget(Box::new(report));
@@ -32,13 +33,10 @@ impl Executor {
             // The cancel may have ended the wait for a synchronous standby. The resolution waits for
             // it again, because it writes too.
             Completion::Committed => (None, true),
-            Completion::Lost => return AttemptResult::Lost,
-            Completion::Refused(error) => (Some(error), false),
+            Completion::Lost(error) | Completion::Refused(error) => (Some(error), false),
             Completion::InDoubt(error) => (error, true),
         };
         let claim = &task.claim;
-        let sqlstate = error.as_ref().and_then(|error| error.database_error().sqlstate.as_deref());
-        let conflict = matches!(sqlstate, Some(DONE | FENCED));
         if in_doubt {
             // COMMIT may never have arrived. Then the backend stays idle in the transaction, with its
             // locks, for which the next attempt would wait.

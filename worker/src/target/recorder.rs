@@ -1,11 +1,13 @@
 //! Records successes of tasks that have committed in a target, many in one transaction of the queue.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use queue::Claim;
 use queue::complete::{Success, complete};
 use queue::fail::Report;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
 use crate::attempt::commit::complete_committed;
@@ -17,6 +19,9 @@ const BATCH_SIZE: usize = 100;
 /// Maximum number of results for which no reader waits. While the queue is unreachable, readers then
 /// wait, and claim no further task.
 const MAX_UNRECORDED: usize = 100;
+
+/// Time for which the other successes wait for one that is recorded alone.
+const MAX_WAIT: Duration = Duration::from_millis(100);
 
 /// A task that has committed in its target.
 struct Committed {
@@ -36,7 +41,7 @@ impl Recorder {
     /// Starts the background task, which ends with the last copy of the recorder.
     pub(crate) fn start(control: Arc<Control>, tracker: &TaskTracker) -> Self {
         let (committed, receiver) = mpsc::unbounded_channel();
-        tracker.spawn(run(control, receiver));
+        tracker.spawn(run(control, receiver, tracker.clone()));
         Self { committed, permits: Arc::new(Semaphore::new(MAX_UNRECORDED)) }
     }
 
@@ -55,16 +60,31 @@ impl Recorder {
     }
 }
 
-/// While one transaction commits, the successes of other readers gather for the next one.
-async fn run(control: Arc<Control>, mut receiver: mpsc::UnboundedReceiver<Committed>) {
+/// While one transaction commits, the successes of other readers gather for the next one. A success
+/// whose task another transaction has locked is recorded in the background, so that the others do not
+/// wait for it.
+async fn run(
+    control: Arc<Control>,
+    mut receiver: mpsc::UnboundedReceiver<Committed>,
+    tracker: TaskTracker,
+) {
     let mut batch = Vec::new();
     while receiver.recv_many(&mut batch, BATCH_SIZE).await > 0 {
-        let together = batch.len() > 1 && complete_all(&control, &batch).await;
+        if batch.len() > 1 && complete_all(&control, &batch).await {
+            for Committed { recorded, .. } in batch.drain(..) {
+                // The reader may have been stopped.
+                let _ = recorded.send(true);
+            }
+        }
         for Committed { claim, report, recorded } in batch.drain(..) {
-            let done =
-                together || complete_committed(&control, Success::now(&claim, &report)).await;
-            // The reader may have been stopped.
-            let _ = recorded.send(done);
+            let control = Arc::clone(&control);
+            let mut alone = Box::pin(async move {
+                let done = complete_committed(&control, Success::now(&claim, &report)).await;
+                let _ = recorded.send(done);
+            });
+            if timeout(MAX_WAIT, &mut alone).await.is_err() {
+                tracker.spawn(alone);
+            }
         }
     }
 }

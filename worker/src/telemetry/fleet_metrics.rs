@@ -11,7 +11,7 @@ use prometheus::Registry;
 use queue::QueueError;
 use queue::fleet::fleet;
 use queue::priority::priorities;
-use queue::queue_status::{queues, try_become_publisher};
+use queue::queue_status::{hold_publisher, queues};
 use queue::target::targets_held_back;
 use schedule::queries::{health, instants};
 use tokio::time::sleep;
@@ -40,8 +40,10 @@ impl FleetMetrics {
     }
 }
 
-/// Counts and publishes while this worker holds the publisher lock, an advisory lock of its
-/// session.
+/// The publisher stays publisher for this multiple of the interval between counts, unless it stops.
+const HELD_INTERVALS: u32 = 3;
+
+/// Counts and publishes while this worker holds the lock of the publisher.
 pub(crate) struct FleetPublisher {
     context: Arc<Context>,
     metrics: FleetMetrics,
@@ -62,7 +64,9 @@ impl FleetPublisher {
             Some(client) => client,
             None => self.context.control.dedicated_session("publisher").await?.client,
         };
-        self.publisher = self.publisher || answered(try_become_publisher(&client)).await?;
+        let held_for = self.interval * HELD_INTERVALS;
+        let held = hold_publisher(&client, self.context.worker, held_for);
+        self.publisher = answered(held).await?;
         let registry = if self.publisher { Some(answered(count(&client)).await?) } else { None };
         self.session = Some(client);
         Ok(registry)
@@ -89,6 +93,13 @@ impl Duty for FleetPublisher {
         }
         self.metrics.publish(scraped.as_ref().ok().cloned().flatten());
         scraped.map(|registry| registry.is_some().into())
+    }
+
+    /// Lets another worker publish at once.
+    async fn stop(&mut self) {
+        if let Some(client) = self.session.take().filter(|_| self.publisher) {
+            let _ = hold_publisher(&client, self.context.worker, Duration::ZERO).await;
+        }
     }
 }
 

@@ -14,9 +14,9 @@ use prometheus::{
     Encoder, Gauge, GaugeVec, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts,
     Registry, TextEncoder,
 };
-use queue::Disposition;
 use queue::claim::Claimed;
 use queue::run::RunState;
+use queue::{Disposition, Outcome};
 use tokio_util::task::TaskTracker;
 
 use crate::telemetry::duty_metrics::DutyMetrics;
@@ -240,7 +240,8 @@ impl Metrics {
         sqlstate: Option<&str>,
     ) {
         let outcome = match disposition {
-            Disposition::Finished(outcome) => outcome.as_str(),
+            Disposition::Finished(outcome)
+            | Disposition::Retried(outcome @ Outcome::Interrupted) => outcome.as_str(),
             Disposition::Retried(_) => "retried",
             Disposition::Released => "released",
             Disposition::Lost => {

@@ -71,10 +71,6 @@ def enqueue_many(tasks: Sequence[NewTask | str], options: Mapping[str, Any]) -> 
     return Call(sql, _values(arguments), lambda rows: [int(row) for row in rows])
 
 
-def notify() -> Call[None]:
-    return Call("SELECT /* pgmill.notify */ pg_catalog.pg_notify('mill', 'work')::text", (), lambda _: None)
-
-
 _TASK = """SELECT /* pgmill.task */ \
 pg_catalog.jsonb_build_object('id', t.id, 'state', t.state, 'outcome', NULL, 'queue', t.queue, \
 'name', t.name, 'priority', t.priority, 'mode', t.mode, 'attempt', t.attempt, \

@@ -44,10 +44,6 @@ class Client(ABC):
         """Enqueues many tasks with the same options, all or none, and returns their ids in order."""
         return self._execute(calls.enqueue_many(tasks, options))
 
-    def notify(self) -> None:
-        """Wakes idle workers. Call it after the commit of an enqueue; without it, tasks start a little later."""
-        self._execute(calls.notify())
-
     def task(self, task_id: int) -> Task | None:
         """Returns the task: live with its state, or finished with its outcome; None if there is none."""
         return self._execute(calls.task(task_id))
@@ -122,10 +118,6 @@ class AsyncClient(ABC):
     ) -> list[int]:
         """As :meth:`Client.enqueue_many`."""
         return await self._execute(calls.enqueue_many(tasks, options))
-
-    async def notify(self) -> None:
-        """As :meth:`Client.notify`."""
-        await self._execute(calls.notify())
 
     async def task(self, task_id: int) -> Task | None:
         """As :meth:`Client.task`."""

@@ -10,7 +10,7 @@ from typing import Any, Literal, Self, TypeAlias
 from pgmill.options import Mode, Priority
 
 State: TypeAlias = Literal["scheduled", "blocked", "pending", "running"]
-Outcome: TypeAlias = Literal["succeeded", "failed", "cancelled", "timed_out", "lost", "unknown"]
+Outcome: TypeAlias = Literal["succeeded", "failed", "cancelled", "timed_out", "lost", "unknown", "interrupted"]
 RunState: TypeAlias = Literal["running", "succeeded", "failed", "cancelled"]
 
 

@@ -187,7 +187,7 @@ impl LimitsPage {
         let path = match limit.kind {
             LimitKind::Queue => format!("queues/{name}/limit"),
             LimitKind::Group => format!("groups/{name}/concurrency"),
-            LimitKind::Key => "limits/set".to_owned(),
+            LimitKind::Key | LimitKind::Crash => "limits/set".to_owned(),
         };
         format!("{}/{path}", self.page.base)
     }

@@ -1,6 +1,7 @@
 //! Problems that need attention, most severe first, each with the screen that shows more.
 
 use health::problems::{self, ProblemSubject, QueueBacklog, QueueFailures, Severity};
+use queue::Outcome;
 use queue::insight::problems::ProblemSources;
 use queue::task_queries::Running;
 use serde::Serialize;
@@ -85,6 +86,9 @@ fn path(about: &ProblemSubject) -> String {
         ProblemSubject::Runs(job) => format!("/runs?state=failed&job={}", url_encode(job)),
         ProblemSubject::Schedule(name) => format!("/schedules/detail?name={}", url_encode(name)),
         ProblemSubject::Limit(kind) => format!("/limits?kind={kind}&sort=wait"),
+        ProblemSubject::Interruptions => {
+            tasks_path("", format!("state:{} since:1h", Outcome::Interrupted))
+        }
         ProblemSubject::FleetPause => "/queues".to_owned(),
         ProblemSubject::Declarations => "/schedules".to_owned(),
         ProblemSubject::Snapshot | ProblemSubject::Target(_) | ProblemSubject::HeldTarget(_) => {

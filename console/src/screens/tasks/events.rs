@@ -16,12 +16,13 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::routing::get;
 use futures_util::stream::unfold;
 use queue::TaskId;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use super::status::{TaskStatusPanel, no_such_task, read_status, task_id};
 use crate::http::app::App;
 use crate::http::error::{HandlerResult, HttpError};
 use crate::http::request::RequestContext;
+use crate::options::AccessRules;
 
 /// Maximum number of open streams. A page that is refused a stream polls instead.
 pub(crate) const MAX_STREAMS: usize = 32;
@@ -48,6 +49,7 @@ struct TaskStream {
     /// Number of finished attempts at the last poll.
     attempts: Option<usize>,
     over: bool,
+    rules: watch::Receiver<Arc<AccessRules>>,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -65,6 +67,7 @@ async fn events(context: RequestContext, Path(id): Path<String>) -> HandlerResul
         HttpError::new(StatusCode::SERVICE_UNAVAILABLE, "too many event streams are open")
             .hint("the page refreshes every three seconds instead")
     })?;
+    let rules = context.app.frame.access.subscribe_rules();
     let mut stream = TaskStream {
         context,
         id,
@@ -72,6 +75,7 @@ async fn events(context: RequestContext, Path(id): Path<String>) -> HandlerResul
         sent: String::new(),
         attempts: None,
         over: false,
+        rules,
         _permit: permit,
     };
     // Errors such as a missing task are returned as a response before the stream starts.
@@ -97,6 +101,8 @@ impl TaskStream {
         let app = Arc::clone(&self.context.app);
         tokio::select! {
             () = app.shutdown.cancelled() => return None,
+            // The browser reconnects, with the present rights of its user.
+            _ = self.rules.changed() => return None,
             () = tokio::time::sleep(POLL_INTERVAL) => {}
         }
         // An error ends the stream. The next request for the page reports the error.

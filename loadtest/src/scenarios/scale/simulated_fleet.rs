@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use jiff::Timestamp;
 use queue::claim::{CLAIM, SESSION_SETTINGS};
-use queue::heartbeat::{WorkerRegistration, heartbeat, register};
+use queue::heartbeat::{HeartbeatReport, WorkerRegistration, heartbeat, register};
 use queue::poll::{PollOptions, Served, poll};
 use queue::priority::set_reserved_capacity;
 use queue::{ReservedCapacity, RunId, TaskId, Token, WorkerId};
@@ -152,7 +152,8 @@ impl<'a> SimulatedFleet<'a> {
         self.database.session.batch_execute(VACUUM).await?;
         // Give each worker row a dead version, as regular heartbeats do.
         for worker in &self.workers {
-            heartbeat(&*self.session, *worker, readers as usize, &[], None).await?;
+            let report = HeartbeatReport { busy: readers as usize, ..HeartbeatReport::default() };
+            heartbeat(&*self.session, *worker, &report).await?;
         }
         Ok(())
     }
@@ -193,7 +194,9 @@ impl<'a> SimulatedFleet<'a> {
             Operation::Heartbeat | Operation::HeartbeatWithReservation => {
                 let claims: Vec<(TaskId, Token)> =
                     (1..=8).map(|id| (TaskId(id), Token::stale())).collect();
-                let orders = heartbeat(&*self.session, worker, 8, &claims, None).await?;
+                let report =
+                    HeartbeatReport { busy: 8, claims: &claims, ..HeartbeatReport::default() };
+                let orders = heartbeat(&*self.session, worker, &report).await?;
                 ensure!(orders.is_some(), "a worker of the simulated fleet is not registered");
             }
             Operation::Poll | Operation::PollPeers | Operation::PollUnregistered => {

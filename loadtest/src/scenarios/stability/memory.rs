@@ -2,7 +2,7 @@
 //! notices.
 
 use anyhow::{Context, Result};
-use queue::enqueue::{NewTask, TaskOptions, enqueue, notify};
+use queue::enqueue::{NewTask, TaskOptions, enqueue};
 
 use crate::context::RunContext;
 use crate::context::database::{Database, EFFECT};
@@ -100,7 +100,6 @@ async fn run_one(
 ) -> Result<()> {
     let task = NewTask { statement: statement.to_owned(), ..NewTask::default() };
     enqueue(&*database.session, &task, &TaskOptions::default(), None).await?;
-    notify(&*database.session).await?;
     until_empty(context, database, fleet).await
 }
 

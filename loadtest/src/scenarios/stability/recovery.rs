@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use cluster::Mode;
 use jiff::Timestamp;
-use queue::enqueue::{NewTask, TaskOptions, enqueue_many, notify};
+use queue::enqueue::{NewTask, TaskOptions, enqueue_many};
 use rustix::process::Signal;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
@@ -137,7 +137,6 @@ async fn loss(
     let options = TaskOptions { queue: Some(VICTIM.to_owned()), ..TaskOptions::default() };
     let held = NewTask { statement: HOLDS.to_owned(), ..NewTask::default() };
     enqueue_many(&**session, &vec![held; usize::try_from(HELD)?], &options).await?;
-    notify(&**session).await?;
     until(session, RUNNING, HELD).await?;
     // The fault happens between two heartbeats.
     sleep(Duration::from_millis(700)).await;

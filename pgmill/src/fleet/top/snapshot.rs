@@ -173,5 +173,7 @@ fn example_worker(id: queue::WorkerId, now: Timestamp) -> Worker {
         queues: None,
         error: None,
         error_seconds: None,
+        profiles: [(String::new(), 8)].into(),
+        unconnected: Vec::new(),
     }
 }

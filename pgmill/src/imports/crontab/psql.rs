@@ -265,7 +265,7 @@ fn unknown(what: &str) -> LeftOut {
 fn file(name: String, folder: &Path) -> Result<Part, LeftOut> {
     let hint = "Import the crontab on the machine that has the file, or copy the file next to it.";
     match std::fs::read_to_string(folder.join(&name)) {
-        Ok(text) => Ok(Part::File { name, text }),
+        Ok(text) => Ok(Part::File { name, text: scan::without_byte_order_mark(&text).to_owned() }),
         Err(error) => Err(LeftOut::new(format!("cannot read {name}: {error}"), hint)),
     }
 }

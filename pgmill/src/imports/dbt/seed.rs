@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use queue::scan;
+
 use super::attributes::{comments, grants_only};
 use super::manifest::{Manifest, Node};
 use super::sql::{Relation, block, index_statements, literal, quoted};
@@ -139,7 +141,7 @@ fn read(file: &Path, node: &Node) -> Result<Rows, String> {
         ));
     }
     let text = std::fs::read_to_string(file).map_err(|error| wrong(&error))?;
-    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+    let text = scan::without_byte_order_mark(&text);
     let delimiter = match node.settings.delimiter.as_deref().unwrap_or(",").as_bytes() {
         [byte] => *byte,
         _ => return Err("the delimiter must have one byte".to_owned()),

@@ -1,15 +1,17 @@
 //! Problems that the console shows an operator first, in addition to those of queues and workers:
 //! backends that block a task, limits that hold tasks back, tasks and runs that are late or take
-//! longer than usual, tasks that wait for approval, problems of schedules, failed runs, and subscriptions whose notifications are
-//! not delivered.
+//! longer than usual, tasks that wait for approval, problems of schedules, failed runs, subscriptions whose notifications
+//! are not delivered, and what the server does to tasks.
 
 mod approvals;
+mod server;
 mod slow;
 mod subscriptions;
 mod targets;
 mod waiting_limits;
 
 pub use approvals::{NeededApproval, needed_approvals};
+pub use server::{ServerState, server_state};
 pub use slow::{LateRun, SlowRun, SlowTask, late_runs, slow_runs, slow_tasks};
 pub use subscriptions::{FailingSubscription, failing_subscriptions};
 pub use targets::{HeldTarget, RestoredTarget, held_targets, restored_targets};
@@ -122,6 +124,8 @@ pub struct ProblemSources {
     pub restored_targets: Vec<RestoredTarget>,
     /// Targets that are held back.
     pub held_targets: Vec<HeldTarget>,
+    /// Attempts that the server interrupted, and the suspects of its last crash.
+    pub server: ServerState,
     /// Wait in seconds from which a backlog is a problem.
     pub backlog_wait_seconds: f64,
 }
@@ -225,6 +229,7 @@ pub async fn problem_sources(client: &impl GenericClient) -> Result<ProblemSourc
         subscriptions: failing_subscriptions(client).await?,
         restored_targets: restored_targets(client).await?,
         held_targets: held_targets(client).await?,
+        server: server_state(client).await?,
         backlog_wait_seconds: scalar(&client.query_typed(BACKLOG_WAIT, &[]).await?[0])?,
     })
 }

@@ -15,7 +15,7 @@ use crate::row::{FromRow, column, from_row};
 const MINUTES: &str =
     "SELECT /* queue.insight_throughput */ date_trunc('minute', e.finished_at) AS at, e.queue,
     count(*) FILTER (WHERE e.outcome = 'succeeded') AS succeeded,
-    count(*) FILTER (WHERE e.outcome NOT IN ('succeeded', 'cancelled')) AS failed,
+    count(*) FILTER (WHERE e.outcome NOT IN ('succeeded', 'cancelled', 'interrupted')) AS failed,
     count(*) FILTER (WHERE e.outcome = 'cancelled') AS cancelled,
     percentile_disc(ARRAY[0.5, 0.95]) WITHIN GROUP (ORDER BY e.wait) AS wait_seconds,
     percentile_disc(ARRAY[0.5, 0.95]) WITHIN GROUP (ORDER BY e.run) AS duration_seconds

@@ -73,6 +73,8 @@ impl TestTask {
         let max_attempts = match cell.fault {
             Fault::DataDiskFull | Fault::TempDiskFull | Fault::LocksExhausted => 100,
             Fault::NeverEnds | Fault::BackendStoppedPastTimeout if !self.bystander => 3,
+            // An administrator who ends the session of a task uses up an attempt.
+            Fault::BackendEnded if cell.mode != Mode::AtMostOnce => 2,
             _ => 1,
         };
         let timeout = match cell.fault {

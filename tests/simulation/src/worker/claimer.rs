@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 
-use fleet_decisions::claim_cadence::ClaimCadence;
 use fleet_decisions::lanes::{ClaimRequest, ClaimRound};
 use fleet_decisions::notification_kind::claims_when_notified;
 use fleet_decisions::weights::Weights;
@@ -96,9 +95,9 @@ impl World {
         let worker = &mut self.workers[w];
         let polls = worker.cadence.polls(worker.idle.len());
         let step = if self.options.bug == Some(Bug::Lockstep) {
-            worker.cadence.next_poll_in(&mut crate::world::constant())
+            worker.cadence.next_poll_in(now, &mut crate::world::constant())
         } else {
-            worker.cadence.next_poll_in(&mut self.rng)
+            worker.cadence.next_poll_in(now, &mut self.rng)
         };
         if worker.notified {
             return self.claimer_notified(w);
@@ -223,13 +222,18 @@ impl World {
         if worker.pass.sweep {
             worker.lanes.end_sweep(now);
         }
-        if ClaimCadence::sweep_again(worker.pass.swept, worker.idle.len(), &worker.lanes, now) {
+        let (swept, idle) = (worker.pass.swept, worker.idle.len());
+        if worker.cadence.sweep_again(swept, idle, &worker.lanes, now) {
             worker.pass.swept = true;
             return self.begin_pass(w, true);
         }
         let (found, swept) = (worker.pass.found, worker.pass.swept);
-        if let Some(idle) = worker.cadence.end_claim(found, worker.in_flight.len(), swept) {
+        if let Some(idle) = worker.cadence.end_claim(found, worker.in_flight.len(), swept, now) {
             worker.is_idle = idle;
+        }
+        if found {
+            // As if another worker watched the lanes.
+            worker.cadence.watches(false, now);
         }
         worker.backoffs[index(PART)].reset();
         self.claimer_waits(w);
@@ -264,7 +268,7 @@ impl World {
             }
             (Phase::ReadingLanes, Input::Answer(Reply::Lanes(lanes), _)) => {
                 let lanes = lanes.iter().map(|n| (self.server.lanes[*n].clone(), None)).collect();
-                self.workers[w].lanes.set_nonempty(lanes, now);
+                self.workers[w].lanes.set_nonempty(lanes, None, now);
                 self.next_round(w);
             }
             (Phase::Claiming, Input::Answer(Reply::Claimed(claimed), _)) => {

@@ -54,6 +54,11 @@ pub(crate) struct LiveUpdate {
     pub(crate) recent: Option<Value>,
 }
 
+/// Returns the severity in English, in any language of the server's messages.
+fn severity(notice: &DbError) -> Option<String> {
+    notice.parsed_severity().map(|severity| severity.to_string())
+}
+
 impl Notices {
     /// Keeps a notice, or counts it as dropped. `owner` is the application_name of the session when
     /// the notice was raised.
@@ -65,7 +70,7 @@ impl Notices {
         }
         let message = truncate(notice.message(), MAX_BYTES_EACH);
         if progress.is_some() {
-            let kept = json!({ "severity": notice.severity(), "message": message });
+            let kept = json!({ "severity": severity(notice), "message": message });
             match log.progress.iter_mut().find(|(before, _)| before == owner) {
                 Some((_, last)) => *last = kept,
                 None => log.progress.push((owner.to_owned(), kept)),
@@ -77,7 +82,7 @@ impl Notices {
             return;
         }
         log.bytes += message.len();
-        let mut kept = json!({ "severity": notice.severity(), "message": message });
+        let mut kept = json!({ "severity": severity(notice), "message": message });
         for (key, text) in [("detail", notice.detail()), ("hint", notice.hint())] {
             if let Some(text) = text {
                 let text = truncate(text, MAX_BYTES_EACH);
@@ -161,7 +166,7 @@ impl LiveNotices {
                     self.last.pop_front();
                 }
                 self.last.push_back(json!({
-                    "severity": notice.severity(), "message": truncate(notice.message(), MAX_BYTES_LIVE),
+                    "severity": severity(notice), "message": truncate(notice.message(), MAX_BYTES_LIVE),
                 }));
             }
         }

@@ -10,6 +10,7 @@ use clap::builder::Arg;
 use clap::error::ContextKind;
 use clap::{ArgAction, Command};
 use cli::Failure;
+use conninfo::shown;
 use notification::DestinationSettings;
 use serde::Deserialize;
 use toml::de::{DeTable, DeValue};
@@ -133,5 +134,5 @@ fn check(setting: &Arg, text: &str) -> Result<(), String> {
         (None, Some(valid)) => format!("use one of {valid}"),
         (None, None) => "a value is missing".to_owned(),
     };
-    Err(format!("has the invalid value \"{text}\": {reason}"))
+    Err(format!("has the invalid value \"{}\": {reason}", shown(text)))
 }

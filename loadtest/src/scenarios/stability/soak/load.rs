@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use queue::enqueue::{Due, NewTask, TaskOptions, enqueue_many, notify};
+use queue::enqueue::{Due, NewTask, TaskOptions, enqueue_many};
 use queue::{Backoff, Mode};
 use tokio::time::sleep;
 
@@ -47,7 +47,6 @@ impl Sent {
                     enqueue_many(session, tasks, &options).await?;
                 }
             }
-            notify(session).await?;
             fleet.check()?;
             let seconds = begun.elapsed().as_secs();
             context.progress.state(&format!("{seconds} s, {} tasks", self.all));

@@ -29,7 +29,7 @@ const BY_NAME: &str = "WITH /* queue.insight_limits */ found AS MATERIALIZED (
     SELECT * FROM (
         (SELECT l.id, l.kind, l.name, l.run_id, l.max_running, l.rate_starts, l.rate_period
         FROM mill.limits l LEFT JOIN mill.groups g ON l.kind = 'group' AND g.name = l.name
-        WHERE ($2::text IS NULL OR l.kind = $2::text::mill.limit_kind)
+        WHERE l.kind <> 'crash' AND ($2::text IS NULL OR l.kind = $2::text::mill.limit_kind)
             AND ($3::text IS NULL OR (l.kind, l.name, l.run_id) > ($3::text::mill.limit_kind, $4::text, $5::int8))
             AND ($6::text IS NULL OR (l.kind, l.name, l.run_id) <= ($6::text::mill.limit_kind, $7::text, $8::int8))
             AND ($1::text IS NULL OR strpos(lower(l.name), lower($1::text)) > 0)
@@ -70,7 +70,7 @@ found AS MATERIALIZED (
     FROM probed s JOIN mill.limits l ON l.id = s.id CROSS JOIN LATERAL (SELECT t.due_at FROM mill.tasks t
         WHERE t.state = 'blocked' AND t.blocking_limit_id = s.id ORDER BY t.priority, t.id LIMIT 1) AS head
     WHERE ($1::text IS NULL OR strpos(lower(l.name), lower($1::text)) > 0)
-        AND ($2::text IS NULL OR l.kind = $2::text::mill.limit_kind)
+        AND l.kind <> 'crash' AND ($2::text IS NULL OR l.kind = $2::text::mill.limit_kind)
     ORDER BY head.due_at LIMIT $3::int8
 )";
 

@@ -21,8 +21,8 @@ const WAITING: &str = "WITH /* queue.insight_waiting_limits */ waited AS MATERIA
     SELECT l.*, w.due_at FROM mill.effective_limits l
         CROSS JOIN LATERAL (SELECT t.due_at FROM mill.tasks t
             WHERE t.state = 'blocked' AND t.blocking_limit_id = l.id ORDER BY t.priority, t.id LIMIT 1) AS w
-    WHERE l.max_running IS NOT NULL OR l.rate_starts IS NOT NULL
-        OR l.opens IS NOT NULL AND NOT (SELECT p.open FROM mill.active_period(l.opens, l.closes, l.zone, now()) AS p)
+    WHERE l.kind <> 'crash' AND (l.max_running IS NOT NULL OR l.rate_starts IS NOT NULL
+        OR l.opens IS NOT NULL AND NOT (SELECT p.open FROM mill.active_period(l.opens, l.closes, l.zone, now()) AS p))
     ORDER BY w.due_at LIMIT 20
 )
 SELECT l.kind::text, l.name, min(l.due_at) AS since, sum(n.tasks)::bigint AS tasks, max(n.tasks) = $1 AS more,
