@@ -4311,8 +4311,10 @@ COMMENT ON FUNCTION mill.complete IS
 -- PUBLIC gets the EXECUTE privilege in 21_grants.sql, after the REVOKE on all routines.
 
 -- As mill.complete, but for one task that ended just now. Without arrays, and with fewer settings, the
--- call is cheaper. It does not call mill.record_attempt, which cannot pass on the result of the task.
-CREATE OR REPLACE FUNCTION mill.complete_task(task_id bigint, claim_token uuid, xact xid8, row_count bigint,
+-- call is cheaper. It does not call mill.record_attempt, which cannot pass on the result of the task. The
+-- proof is worth as much as the token in this transaction, and nothing in every other one, so that sessions
+-- that see the text of the call cannot use it.
+CREATE OR REPLACE FUNCTION mill.complete_with_proof(task_id bigint, proof text, xact xid8, row_count bigint,
     report jsonb) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
@@ -4322,7 +4324,8 @@ BEGIN
     IF xact <> pg_current_xact_id() THEN
         RAISE EXCEPTION 'the task ended its own transaction' USING ERRCODE = 'MT002';
     END IF;
-    DELETE FROM mill.tasks t WHERE t.id = task_id AND t.token = claim_token
+    DELETE FROM mill.tasks t WHERE t.id = task_id
+        AND encode(sha256(uuid_send(t.token) || xid8send(xact)), 'hex') = proof
         AND (t.session_pid = pg_backend_pid() OR mill.may_complete_for_others()) RETURNING t.* INTO task;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'task % is no longer claimed with this token in this session', task_id USING ERRCODE = 'MT001';
@@ -4344,9 +4347,17 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON FUNCTION mill.complete_task IS
-    'Completes one task that ended just now (running -> finished). Otherwise as mill.complete: the same errors, and '
+COMMENT ON FUNCTION mill.complete_with_proof IS
+    'Completes one task that ended just now (running -> finished). proof: hexadecimal SHA-256 of the 16 bytes of the '
+    'token and the 8 bytes of xact, the current transaction. Otherwise as mill.complete: the same errors, and '
     'everybody may execute it';
+
+CREATE OR REPLACE FUNCTION mill.complete_task(task_id bigint, claim_token uuid, xact xid8, row_count bigint,
+    report jsonb) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT mill.complete(ARRAY[task_id], ARRAY[claim_token], xact, NULL, ARRAY[row_count], ARRAY[report])
+$$;
+COMMENT ON FUNCTION mill.complete_task IS 'As mill.complete, for one task. Workers of version 1 call it';
 
 CREATE OR REPLACE FUNCTION mill.record_receipt(task_id bigint, claim_token uuid, row_count bigint,
     ran_seconds double precision, result jsonb) RETURNS boolean
@@ -11089,9 +11100,9 @@ GRANT EXECUTE ON FUNCTION mill.why_run TO mill_viewer;
 -- Privileges on all objects; privileges on a single object are granted where the object is created. The
 -- transaction ends here.
 --
--- PUBLIC may use the schema and execute mill.complete and mill.complete_task, which require the token of a
+-- PUBLIC may use the schema and execute the functions that complete a task, which require the token of a
 -- claim and its session. PostgreSQL lets everybody execute a new function, so this REVOKE follows all
--- functions, and the grants of these two follow the REVOKE.
+-- functions, and the grants of these follow the REVOKE.
 --
 -- mill_viewer reads the tables and views, with three exceptions. Nobody reads tokens and the keys of
 -- profiles. Statements and their output are readable for mill_operator only, and for mill_viewer through
@@ -11101,7 +11112,7 @@ GRANT EXECUTE ON FUNCTION mill.why_run TO mill_viewer;
 GRANT USAGE ON SCHEMA mill TO PUBLIC;
 REVOKE ALL ON ALL TABLES IN SCHEMA mill FROM PUBLIC;
 REVOKE ALL ON ALL ROUTINES IN SCHEMA mill FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION mill.complete, mill.complete_task TO PUBLIC;
+GRANT EXECUTE ON FUNCTION mill.complete, mill.complete_task, mill.complete_with_proof TO PUBLIC;
 
 GRANT SELECT ON ALL TABLES IN SCHEMA mill TO mill_viewer;
 -- Whoever knows the token of a running task can complete the task, and whoever knows the key of a

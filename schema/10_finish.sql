@@ -195,8 +195,10 @@ COMMENT ON FUNCTION mill.complete IS
 -- PUBLIC gets the EXECUTE privilege in 21_grants.sql, after the REVOKE on all routines.
 
 -- As mill.complete, but for one task that ended just now. Without arrays, and with fewer settings, the
--- call is cheaper. It does not call mill.record_attempt, which cannot pass on the result of the task.
-CREATE OR REPLACE FUNCTION mill.complete_task(task_id bigint, claim_token uuid, xact xid8, row_count bigint,
+-- call is cheaper. It does not call mill.record_attempt, which cannot pass on the result of the task. The
+-- proof is worth as much as the token in this transaction, and nothing in every other one, so that sessions
+-- that see the text of the call cannot use it.
+CREATE OR REPLACE FUNCTION mill.complete_with_proof(task_id bigint, proof text, xact xid8, row_count bigint,
     report jsonb) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
@@ -206,7 +208,8 @@ BEGIN
     IF xact <> pg_current_xact_id() THEN
         RAISE EXCEPTION 'the task ended its own transaction' USING ERRCODE = 'MT002';
     END IF;
-    DELETE FROM mill.tasks t WHERE t.id = task_id AND t.token = claim_token
+    DELETE FROM mill.tasks t WHERE t.id = task_id
+        AND encode(sha256(uuid_send(t.token) || xid8send(xact)), 'hex') = proof
         AND (t.session_pid = pg_backend_pid() OR mill.may_complete_for_others()) RETURNING t.* INTO task;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'task % is no longer claimed with this token in this session', task_id USING ERRCODE = 'MT001';
@@ -228,9 +231,17 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON FUNCTION mill.complete_task IS
-    'Completes one task that ended just now (running -> finished). Otherwise as mill.complete: the same errors, and '
+COMMENT ON FUNCTION mill.complete_with_proof IS
+    'Completes one task that ended just now (running -> finished). proof: hexadecimal SHA-256 of the 16 bytes of the '
+    'token and the 8 bytes of xact, the current transaction. Otherwise as mill.complete: the same errors, and '
     'everybody may execute it';
+
+CREATE OR REPLACE FUNCTION mill.complete_task(task_id bigint, claim_token uuid, xact xid8, row_count bigint,
+    report jsonb) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT mill.complete(ARRAY[task_id], ARRAY[claim_token], xact, NULL, ARRAY[row_count], ARRAY[report])
+$$;
+COMMENT ON FUNCTION mill.complete_task IS 'As mill.complete, for one task. Workers of version 1 call it';
 
 CREATE OR REPLACE FUNCTION mill.record_receipt(task_id bigint, claim_token uuid, row_count bigint,
     ran_seconds double precision, result jsonb) RETURNS boolean

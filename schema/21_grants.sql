@@ -1,9 +1,9 @@
 -- Privileges on all objects; privileges on a single object are granted where the object is created. The
 -- transaction ends here.
 --
--- PUBLIC may use the schema and execute mill.complete and mill.complete_task, which require the token of a
+-- PUBLIC may use the schema and execute the functions that complete a task, which require the token of a
 -- claim and its session. PostgreSQL lets everybody execute a new function, so this REVOKE follows all
--- functions, and the grants of these two follow the REVOKE.
+-- functions, and the grants of these follow the REVOKE.
 --
 -- mill_viewer reads the tables and views, with three exceptions. Nobody reads tokens and the keys of
 -- profiles. Statements and their output are readable for mill_operator only, and for mill_viewer through
@@ -13,7 +13,7 @@
 GRANT USAGE ON SCHEMA mill TO PUBLIC;
 REVOKE ALL ON ALL TABLES IN SCHEMA mill FROM PUBLIC;
 REVOKE ALL ON ALL ROUTINES IN SCHEMA mill FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION mill.complete, mill.complete_task TO PUBLIC;
+GRANT EXECUTE ON FUNCTION mill.complete, mill.complete_task, mill.complete_with_proof TO PUBLIC;
 
 GRANT SELECT ON ALL TABLES IN SCHEMA mill TO mill_viewer;
 -- Whoever knows the token of a running task can complete the task, and whoever knows the key of a

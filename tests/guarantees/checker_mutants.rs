@@ -52,14 +52,14 @@ struct Mutant {
 
 const MUTANTS: &[Mutant] = &[
     Mutant {
-        function: "complete_task",
-        from: "AND t.token = claim_token",
+        function: "complete_with_proof",
+        from: "AND encode(sha256(uuid_send(t.token) || xid8send(xact)), 'hex') = proof",
         to: "",
         scenario: Scenario::ReclaimedWhileAlive,
         finds: &["effect_iff_succeeded"],
     },
     Mutant {
-        function: "complete_task",
+        function: "complete_with_proof",
         from: "IF NOT FOUND THEN",
         to: "IF NOT FOUND THEN RETURN; END IF; IF false THEN",
         scenario: Scenario::ReclaimedWhileAlive,

@@ -256,7 +256,7 @@ async fn a_worker_of_a_large_fleet_claims_after_few_notifications() {
 
 /// Statements of a worker that the simulation sends, too: the name in the server's log, the part of
 /// the worker and the kind in the simulation.
-const SIMULATED: [(&str, &str, &str); 9] = [
+const SIMULATED: [(&str, &str, &str); 10] = [
     ("queue.register", "heartbeat", "register"),
     ("queue.heartbeat", "heartbeat", "heartbeat"),
     ("queue.poll", "poll", "poll"),
@@ -266,6 +266,7 @@ const SIMULATED: [(&str, &str, &str); 9] = [
     ("worker.listen", "listener", "listen"),
     ("worker.begin", "reader", "execute"),
     ("queue.complete_task", "reader", "complete"),
+    ("queue.complete_unreported", "reader", "complete"),
 ];
 
 /// Statements of a worker that the simulation leaves out: those of new sessions and of the start,

@@ -2,12 +2,14 @@
 //!
 //! The completion is sent on the task's own session, in the task's own transaction, so that effects
 //! and completion commit together or not at all. It is never prepared under a name, because the
-//! reset between tasks drops prepared statements. The token is always bound: in the text of the
-//! statement, other sessions could read it in `pg_stat_activity` until COMMIT ends.
+//! reset between tasks drops prepared statements. Until COMMIT ends, other sessions can read the text
+//! of the statement in `pg_stat_activity`. It never contains the token, but at most a proof that the
+//! caller knows the token, which is valid in this transaction only.
 
 use std::time::Duration;
 
 use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error};
 
@@ -15,7 +17,7 @@ use crate::task::Claim;
 use crate::transition::fail::Report;
 
 /// The task may have set another `client_encoding`, in which the server would read the report.
-const COMPLETE_TASK: &str = "SELECT /* queue.complete_task */ mill.complete_task($1, $2, \
+const COMPLETE_TASK: &str = "SELECT /* queue.complete_task */ mill.complete_with_proof($1, $2, \
     $3::pg_catalog.text::pg_catalog.xid8, $4, pg_catalog.convert_from($5, 'UTF8')::pg_catalog.jsonb)";
 
 const COMPLETE: &str = "SELECT /* queue.complete */ mill.complete($1, $2, \
@@ -58,11 +60,11 @@ pub async fn complete(
     successes: &[Success<'_>],
     xact: Option<&str>,
 ) -> Result<(), Error> {
-    if let [Success { claim, ran_until: None, report }] = successes {
+    if let ([Success { claim, ran_until: None, report }], Some(xact)) = (successes, xact) {
         let report_bytes = report_json(report).map(|report| report.to_string().into_bytes());
         let params: [(&(dyn ToSql + Sync), Type); 5] = [
             (/* task_id */ &claim.id.0, Type::INT8),
-            (/* claim_token */ &claim.token.0, Type::UUID),
+            (/* proof */ &proof(claim, xact), Type::TEXT),
             (/* xact */ &xact, Type::TEXT),
             (/* row_count */ &rows(report), Type::INT8),
             (/* report */ &report_bytes, Type::BYTEA),
@@ -90,6 +92,30 @@ pub async fn complete(
         )
         .await
         .map(drop)
+}
+
+/// Returns a statement that completes the task as [`complete`] does, for a message with several
+/// statements. `None` if the task has a report, which has to be bound: the rest is hexadecimal
+/// digits, which the server reads alike whatever the task has set.
+#[must_use]
+pub fn completion_statement(success: &Success<'_>, xact: &str) -> Option<String> {
+    let Success { claim, ran_until: None, report } = success else { return None };
+    if report_json(report).is_some() {
+        return None;
+    }
+    let xact: u64 = xact.parse().ok()?;
+    let rows = rows(report).map_or("NULL".to_owned(), |rows| rows.to_string());
+    let (id, proof) = (claim.id, proof(claim, &xact.to_string()));
+    Some(format!(
+        "SELECT /* queue.complete_unreported */ mill.complete_with_proof({id}, '{proof}', '{xact}', {rows}, NULL)"
+    ))
+}
+
+/// Returns the proof of `mill.complete_with_proof` that the caller knows the token.
+fn proof(claim: &Claim, xact: &str) -> String {
+    let xact: u64 = xact.parse().unwrap_or_default();
+    let hash = Sha256::new().chain_update(claim.token.0).chain_update(xact.to_be_bytes());
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn rows(report: &Report) -> Option<i64> {

@@ -56,6 +56,7 @@ pub(super) const OF_PRODUCER: Acts = &[
         "MT001",
         &[
             "SELECT mill.complete_task({running}, '{token}', pg_current_xact_id(), 1, NULL)",
+            "SELECT mill.complete_with_proof({running}, encode(sha256(uuid_send('{token}') || xid8send(pg_current_xact_id())), 'hex'), pg_current_xact_id(), 1, NULL)",
             "SELECT mill.complete(ARRAY[{running}]::bigint[], ARRAY['{token}']::uuid[], NULL, NULL, NULL, NULL)",
         ],
     ),
@@ -135,7 +136,13 @@ pub(super) const OF_VIEWER: Acts = &[
             "SELECT pg_terminate_backend({worker_pid})",
         ],
     ),
-    ("MT001", &["SELECT mill.complete_task({running}, '{token}', pg_current_xact_id(), 1, NULL)"]),
+    (
+        "MT001",
+        &[
+            "SELECT mill.complete_task({running}, '{token}', pg_current_xact_id(), 1, NULL)",
+            "SELECT mill.complete_with_proof({running}, encode(sha256(uuid_send('{token}') || xid8send(pg_current_xact_id())), 'hex'), pg_current_xact_id(), 1, NULL)",
+        ],
+    ),
     (
         "ok",
         &[
@@ -206,7 +213,13 @@ pub(super) const OF_OPERATOR: Acts = &[
             "SELECT pg_cancel_backend({pid})",
         ],
     ),
-    ("MT001", &["SELECT mill.complete_task({running}, '{token}', pg_current_xact_id(), 1, NULL)"]),
+    (
+        "MT001",
+        &[
+            "SELECT mill.complete_task({running}, '{token}', pg_current_xact_id(), 1, NULL)",
+            "SELECT mill.complete_with_proof({running}, encode(sha256(uuid_send('{token}') || xid8send(pg_current_xact_id())), 'hex'), pg_current_xact_id(), 1, NULL)",
+        ],
+    ),
     ("ok", &["SELECT statement FROM mill.tasks", "SELECT mill.why({waiting})"]),
 ];
 

@@ -237,6 +237,7 @@ pub(super) const OF_TASK_LOGIN: Acts = &[
         "MT001",
         &[
             "SELECT mill.complete_task({running}, '{token}', pg_current_xact_id(), 1, NULL)",
+            "SELECT mill.complete_with_proof({running}, encode(sha256(uuid_send('{token}') || xid8send(pg_current_xact_id())), 'hex'), pg_current_xact_id(), 1, NULL)",
             "SELECT mill.complete_task({running}, gen_random_uuid(), NULL, NULL, NULL)",
             "SELECT mill.complete_task({waiting}, NULL, NULL, NULL, NULL)",
             "SELECT mill.complete(ARRAY[{running}]::bigint[], ARRAY['{token}']::uuid[], NULL, NULL, NULL, NULL)",

@@ -71,6 +71,7 @@ pub(super) const OF_TASKS: Acts = &[
         "MT001",
         &[
             "SELECT mill.complete_task({running}, '{token}', pg_current_xact_id(), 1, NULL)",
+            "SELECT mill.complete_with_proof({running}, encode(sha256(uuid_send('{token}') || xid8send(pg_current_xact_id())), 'hex'), pg_current_xact_id(), 1, NULL)",
             "SELECT mill.complete_task(current_setting('mill.task_id')::bigint, gen_random_uuid(), NULL, 1, NULL)",
             "SELECT mill.complete_task({waiting}, gen_random_uuid(), pg_current_xact_id(), 1, NULL)",
             "SELECT mill.complete(ARRAY[{running}]::bigint[], ARRAY['{token}']::uuid[], pg_current_xact_id(), NULL, NULL, NULL)",

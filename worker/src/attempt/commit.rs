@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::{TryStreamExt, future};
-use queue::complete::{LOST, Success, TRANSACTION_ENDED, complete};
+use queue::complete::{LOST, Success, TRANSACTION_ENDED, complete, completion_statement};
 use queue::receipt::{DONE, FENCED, write_receipt};
 use queue::resolve_commit::CommitResolution;
 use queue::retry;
@@ -159,8 +159,9 @@ pub(crate) async fn commit(
 }
 
 impl Session {
-    /// Sends the completions, and in the same pipeline COMMIT and the reset. If a completion fails, it
-    /// aborts the transaction, and nothing is committed.
+    /// Sends the completions, COMMIT and the reset, in one message if possible and otherwise in one
+    /// pipeline. The answers to a pipeline arrive in parts, each of which wakes the worker. If a
+    /// completion fails, it aborts the transaction, and nothing is committed.
     ///
     /// With `next`, the message also begins that task, and the call returns when the transaction has
     /// ended.
@@ -171,9 +172,15 @@ impl Session {
         xact: &str,
         next: Option<&Claim>,
     ) -> CommitResult {
-        let (message, offset) = commit_message(next);
+        let inlined = match successes {
+            [success] if success.claim.receipt().is_none() => completion_statement(success, xact),
+            _ => None,
+        };
+        let (message, offset) = commit_message(inlined.as_deref(), next);
+        let until_commit = 1 + usize::from(inlined.is_some());
         let completed = async {
             match successes {
+                _ if inlined.is_some() => Ok(()),
                 [Success { claim, report, .. }] if let Some(receipt) = claim.receipt() => {
                     let result = report.result.as_ref().filter(|_| claim.run().is_some());
                     write_receipt(self.client(), receipt, xact, report.rows, result).await
@@ -184,20 +191,16 @@ impl Session {
         let (completed, answers) =
             future::join(completed, self.client().simple_query_raw(&message)).await;
         let incomplete = completed.is_err();
-        let completion = |committed| match completed {
-            Ok(()) => Completion::of_commit(committed),
+        let completion = |ended, until_commit| match completed {
             Err(_) => Completion::of_completion(completed),
+            Ok(()) if until_commit > 1 => Completion::of_completion(ended),
+            Ok(()) => Completion::of_commit(ended),
         };
         let mut opened = match answers {
-            Ok(answers) => {
-                OpenedTransaction { answers: Box::pin(answers), until_commit: 1, offset }
-            }
+            Ok(answers) => OpenedTransaction { answers: Box::pin(answers), until_commit, offset },
             Err(error) => {
-                return CommitResult {
-                    completion: completion(Err(error)),
-                    clean: false,
-                    next: None,
-                };
+                let completion = completion(Err(error), until_commit);
+                return CommitResult { completion, clean: false, next: None };
             }
         };
         let ended = match next {
@@ -211,8 +214,9 @@ impl Session {
             None => opened.read_commit().await,
         };
         if ended.is_err() || next.is_some() {
-            let next = next.filter(|_| ended.is_ok()).map(|_| opened);
-            return CommitResult { clean: ended.is_ok(), completion: completion(ended), next };
+            let (clean, until_commit) = (ended.is_ok(), opened.until_commit);
+            let next = next.filter(|_| clean).map(|_| opened);
+            return CommitResult { completion: completion(ended, until_commit), clean, next };
         }
         let mut rest = opened.answers;
         let clean = loop {
@@ -222,18 +226,19 @@ impl Session {
                 Err(_) => break false,
             }
         };
-        CommitResult { completion: completion(Ok(())), clean, next: None }
+        CommitResult { completion: completion(Ok(()), 0), clean, next: None }
     }
 }
 
-/// Returns the message with COMMIT and the reset, and the number of its characters before the
-/// statement of `next`.
+/// Returns the message with the completion, COMMIT and the reset, and the number of its characters
+/// before the statement of `next`.
 ///
 /// If COMMIT fails, the server skips the rest of the message. So the statement of `next` never runs
 /// outside of its transaction. Before it, the reset has a transaction of its own: otherwise the next
 /// task would begin with the isolation level that the task before set as the default.
-fn commit_message(next: Option<&Claim>) -> (String, usize) {
-    let commit = "/* worker.commit */ COMMIT; ";
+fn commit_message(completion: Option<&str>, next: Option<&Claim>) -> (String, usize) {
+    let before = completion.map(|completion| format!("{completion}; ")).unwrap_or_default();
+    let commit = format!("{before}/* worker.commit */ COMMIT; ");
     let Some(next) = next else {
         return (format!("{commit}{RESET_SESSION}; SELECT {UNLOCK}"), 0);
     };
