@@ -40,6 +40,8 @@ pub(crate) struct Overrides {
     pub(crate) application_name: Option<String>,
     /// Whether the session must not resolve names to objects of other roles.
     pub(crate) safe_search_path: bool,
+    /// Whether each statement can have a transaction of its own, if a pooler has dropped that search_path.
+    pub(crate) own_transactions: bool,
     /// Whether the start-up packet may ask for that search_path; a pooler may refuse such a packet.
     pub(crate) sends_search_path: bool,
 }
@@ -133,7 +135,7 @@ impl ConnectionTarget {
     /// another role.
     ///
     /// A pooler may drop this setting. [`open`](crate::open()) then refuses the session if other roles may create
-    /// objects in its search_path.
+    /// objects in its search_path; [`open_client`](crate::open_client()) sets it in each transaction.
     #[must_use]
     pub fn with_safe_search_path(&self) -> Self {
         let overrides = self.overrides.clone();
@@ -142,6 +144,10 @@ impl ConnectionTarget {
             sends_search_path: true,
             ..overrides
         })
+    }
+
+    pub(crate) fn with_own_transactions(&self) -> Self {
+        self.with_overrides(Overrides { own_transactions: true, ..self.overrides.clone() })
     }
 
     /// Returns the same target with a server setting that applies from the start of the session.

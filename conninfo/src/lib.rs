@@ -15,6 +15,7 @@
 //! | the TLS rules of `sslmode` | `open/tls`, `open/verify` |
 //! | try the hosts, with and without TLS, in order | `open`, `open/attempt`, `open/target_session_attrs` |
 //! | the same for a pool | `open/pool` |
+//! | statements behind a pooler that drops the search_path | `client` |
 //!
 //! The rules are those of libpq. `tests/psql_agrees.rs` and `tests/tls_ladder` compare this crate
 //! with the installed `psql`.
@@ -27,6 +28,7 @@
 //! Invariant: a password leaves this process only as an answer to the server's request for it, over
 //! a channel that libpq would have used with the same settings.
 
+mod client;
 mod connection_target;
 mod endpoint;
 mod error;
@@ -36,12 +38,13 @@ mod parse;
 mod resolve;
 mod secret;
 
+pub use client::{Client, GenericClient};
 pub use connection_target::ConnectionTarget;
 pub use endpoint::ServerAddress;
 pub use error::ConnectError;
 pub use open::connection::Connection;
 pub use open::pool::{PoolConnect, pool_error, pool_manager, pool_manager_until};
-pub use open::{cancel, open};
+pub use open::{cancel, open, open_client};
 pub use origin::Origin;
 pub use parse::environment::Environment;
 pub use parse::source::{ConnectionSource, Layer, SourceNames};

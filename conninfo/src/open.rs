@@ -8,6 +8,7 @@ pub(crate) mod target_session_attrs;
 pub(crate) mod tls;
 pub(crate) mod verify;
 
+use crate::client::Client;
 use crate::connection_target::ConnectionTarget;
 use crate::endpoint::Endpoint;
 use crate::error::ConnectError;
@@ -22,9 +23,9 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 use std::time::Duration;
 use tokio::time::sleep;
+use tokio_postgres::CancelToken;
 use tokio_postgres::config::SslMode as DriverSslMode;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{CancelToken, Client};
 
 /// Time to wait for a host that does not answer before the next host is tried concurrently.
 const STAGGER: Duration = Duration::from_secs(1);
@@ -48,7 +49,23 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// Returns a usage error for these files and for those of certificates, or else the error of the server or
 /// the network. A program that has connected before tries again also after a usage error: somebody may be
 /// replacing the file.
-pub async fn open(target: &ConnectionTarget) -> Result<(Client, Connection), ConnectError> {
+pub async fn open(
+    target: &ConnectionTarget,
+) -> Result<(tokio_postgres::Client, Connection), ConnectError> {
+    let (client, connection) = open_session(target).await?;
+    Ok((client.into_session(), connection))
+}
+
+/// As [`open`], for a program whose target has a safe search_path, and whose statements may have a transaction each:
+/// accepts a session in which a pooler has dropped the search_path.
+///
+/// # Errors
+/// As [`open`].
+pub async fn open_client(target: &ConnectionTarget) -> Result<(Client, Connection), ConnectError> {
+    open_session(&target.with_own_transactions()).await
+}
+
+async fn open_session(target: &ConnectionTarget) -> Result<(Client, Connection), ConnectError> {
     let target = &target.current()?;
     let mut failures = Vec::new();
     for session_attrs in target.session_attrs.passes() {
@@ -75,7 +92,7 @@ async fn open_any(
     target: &ConnectionTarget,
     endpoints: &[&Endpoint],
     session_attrs: TargetSessionAttrs,
-) -> Result<Opened, EndpointFailure> {
+) -> Result<(Client, Connection), EndpointFailure> {
     let mut failures: Vec<Vec<ConnectError>> = endpoints.iter().map(|_| Vec::new()).collect();
     let mut attempts = FuturesUnordered::new();
     let attempt = |index: usize, wait: Duration| async move {
@@ -158,7 +175,7 @@ async fn open_endpoint(
     target: &ConnectionTarget,
     endpoint: &Endpoint,
     session_attrs: TargetSessionAttrs,
-) -> Result<Opened, EndpointFailure> {
+) -> Result<(Client, Connection), EndpointFailure> {
     let mut errors = Vec::new();
     let dials = match dials(target, endpoint).await {
         Ok(dials) => dials,
@@ -220,7 +237,7 @@ async fn open_dial(
     target: &ConnectionTarget,
     dial: &Dial,
     session_attrs: TargetSessionAttrs,
-) -> Result<Opened, ConnectError> {
+) -> Result<(Client, Connection), ConnectError> {
     let (client, mut connection) = match open_with_tls(target, dial).await {
         // PostgreSQL accepts settings in the start-up packet, a pooler may refuse them.
         Err(error)
@@ -233,13 +250,14 @@ async fn open_dial(
         }
         opened => opened?,
     };
-    let complaint = within(target, &dial.server, async {
-        search_path::check(target, &dial.server, &client, &mut connection).await?;
+    let checked = within(target, &dial.server, async {
+        let dropped = search_path::check(target, &dial.server, &client, &mut connection).await?;
         let asked = session_attrs.mismatch(&client, &mut connection).await;
-        asked.map_err(|error| from_driver(&dial.server, error))
+        Ok((dropped, asked.map_err(|error| from_driver(&dial.server, error))?))
     });
-    match complaint.await? {
-        None => Ok((client, connection)),
+    let (dropped, complaint) = checked.await?;
+    match complaint {
+        None => Ok((Client::new(client, dropped), connection)),
         Some(problem) => Err(ConnectError::WrongSession { server: dial.server.clone(), problem }),
     }
 }

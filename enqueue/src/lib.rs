@@ -200,7 +200,7 @@ async fn submit_one(
 ) -> Result<u8, Failure> {
     let task = NewTask { statement: source.statement(template.limit_bytes)?, ..template.pattern };
     let key = args.task.key.as_deref();
-    let enqueued = submit::one(&session.client, &task, &template.options, key).await?;
+    let enqueued = submit::one(&mut session.client, &task, &template.options, key).await?;
     drop(task);
     if enqueued.created {
         print_due_time(enqueued.id, &template.options);

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use cli::exit;
+use conninfo::{Client, GenericClient};
 use indicatif::ProgressBar;
-use queue::run::{self, RunOptions, RunState};
+use queue::run::{self, RunOptions, RunState, Started};
 use queue::run_queries::{self, Run, RunTask};
 use queue::{QueueError, RunId};
 use serde_json::{Map, Value, json};
@@ -59,8 +60,8 @@ pub(crate) async fn start(args: &Args, session: &mut Session) -> Result<u8, Fail
         run_timeout: args.input.run_timeout,
         traceparent: args.traceparent()?,
     };
-    let started = run::start(&session.client, &args.input.job, &params, &options);
-    let started = started.await.map_err(|error| match error {
+    let started = begin(&mut session.client, &args.input.job, &params, &options).await;
+    let started = started.map_err(|error| match error {
         error if error.commit_in_doubt() => Failure::RunInDoubt(error),
         error => Failure::Database(error),
     })?;
@@ -102,6 +103,22 @@ pub(crate) async fn start(args: &Args, session: &mut Session) -> Result<u8, Fail
             Ok(exit::INTERRUPTED)
         }
     }
+}
+
+/// Starts a run, in one statement if the session allows it.
+async fn begin(
+    client: &mut Client,
+    jobs: &[String],
+    params: &Map<String, Value>,
+    options: &RunOptions,
+) -> Result<Started, QueueError> {
+    if let Some(driver) = client.driver() {
+        return run::start(driver, jobs, params, options).await;
+    }
+    let transaction = client.transaction().await?;
+    let started = run::start(&transaction, jobs, params, options).await?;
+    transaction.commit().await?;
+    Ok(started)
 }
 
 /// Polls until the run ends. Reconnects when the connection is lost.

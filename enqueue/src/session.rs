@@ -2,11 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use conninfo::{ConnectError, ConnectionTarget};
+use conninfo::{Client, ConnectError, ConnectionTarget};
 use queue::session::Refusal;
 use queue::{QueueError, schema};
 use tokio::task::JoinSet;
-use tokio_postgres::Client;
 
 use crate::failure::Failure;
 
@@ -79,7 +78,7 @@ async fn drive(
     target: &ConnectionTarget,
     driver: &mut JoinSet<()>,
 ) -> Result<Client, ConnectError> {
-    let (client, connection) = conninfo::open(target).await?;
+    let (client, connection) = conninfo::open_client(target).await?;
     // The error of the connection is dropped here, because queries on the client return it too.
     driver.spawn(async move { drop(connection.await) });
     Ok(client)

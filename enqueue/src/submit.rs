@@ -3,10 +3,10 @@
 use std::io::BufRead;
 use std::vec::IntoIter;
 
+use conninfo::{Client, GenericClient};
 use indicatif::ProgressBar;
 use queue::enqueue::{self, Enqueued, NewTask, TaskOptions};
 use queue::{QueueError, TaskId};
-use tokio_postgres::Client;
 
 use crate::failure::Failure;
 use crate::source::{Lines, Source};
@@ -25,12 +25,21 @@ const CHUNK_BYTES: usize = 1024 * 1024;
 /// Returns an error if the task is refused or the connection is lost. After a lost connection, it
 /// can be unknown whether the task was submitted ([`Failure::InDoubt`]).
 pub(crate) async fn one(
-    client: &Client,
+    client: &mut Client,
     task: &NewTask,
     options: &TaskOptions,
     key: Option<&str>,
 ) -> Result<Enqueued, Failure> {
-    enqueue::enqueue(client, task, options, key).await.map_err(|error| match error {
+    let enqueued = async {
+        if let Some(driver) = client.driver() {
+            return enqueue::enqueue(driver, task, options, key).await;
+        }
+        let transaction = client.transaction().await?;
+        let enqueued = enqueue::enqueue(&transaction, task, options, key).await?;
+        transaction.commit().await?;
+        Ok(enqueued)
+    };
+    enqueued.await.map_err(|error| match error {
         error if error.commit_in_doubt() => Failure::InDoubt(error),
         error => Failure::Database(error),
     })

@@ -128,7 +128,7 @@ async fn query(
         other => connection_target(other.as_ref(), contexts_file(global, words).as_deref()).ok()?,
     };
     let target = target.with_application_name("pgmill completion");
-    let (client, connection) = conninfo::open(&target).await.ok()?;
+    let (client, connection) = conninfo::open_client(&target).await.ok()?;
     tokio::select! {
         _ = connection => None,
         names = names::names(&client, kind, prefix) => names.ok(),

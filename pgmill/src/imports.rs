@@ -30,9 +30,9 @@ mod rows;
 use std::path::Path;
 
 use cli::{Failure, exit};
+use conninfo::Client;
 use queue::scan;
 use serde_json::json;
-use tokio_postgres::Client;
 
 use crate::args::{Import, ImportOptions, ImportSource};
 use crate::imports::conversion::{Conversion, RemarkKind, place};

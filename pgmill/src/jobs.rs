@@ -13,7 +13,7 @@ mod topology;
 mod versions;
 
 use cli::Failure;
-use tokio_postgres::Client;
+use conninfo::Client;
 
 use crate::args::JobVerb;
 use crate::output::Output;

@@ -1,9 +1,9 @@
 //! `pgmill subscription`, `pgmill notification`.
 
 use cli::{Failure, exit};
+use conninfo::Client;
 use queue::subscription::{self, Notification, NotificationFilter, NotifyEvent, Subscription};
 use serde_json::{Map, Value, json};
-use tokio_postgres::Client;
 
 use crate::args::{
     NotificationList, NotificationRetry, NotificationVerb, OrOff, SubscriptionName,

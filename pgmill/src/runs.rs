@@ -8,7 +8,7 @@ mod results;
 pub(crate) mod show;
 
 use cli::Failure;
-use tokio_postgres::Client;
+use conninfo::Client;
 
 use crate::args::RunVerb;
 use crate::output::Output;

@@ -9,8 +9,8 @@ mod log;
 mod show;
 
 use cli::Failure;
+use conninfo::Client;
 use schedule::backfill::BackfillAction;
-use tokio_postgres::Client;
 
 use crate::args::ScheduleVerb;
 use crate::output::Output;

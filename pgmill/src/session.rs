@@ -7,10 +7,10 @@ pub(crate) mod lock_wait;
 use std::path::Path;
 
 use cli::Failure;
-use conninfo::ConnectionTarget;
+use conninfo::{Client, ConnectionTarget};
 use queue::{QueueError, schema};
 use tokio::task::JoinSet;
-use tokio_postgres::{Client, IsolationLevel, Transaction};
+use tokio_postgres::Transaction;
 
 use crate::args::{GivenDatabase, Global};
 use crate::session::contexts::ContextsFile;
@@ -38,7 +38,7 @@ impl Session {
     /// Fails if the connection fails.
     pub(crate) async fn open_at(target: &ConnectionTarget) -> Result<Self, Failure> {
         let target = target.with_application_name("pgmill");
-        let (client, connection) = conninfo::open(&target).await?;
+        let (client, connection) = conninfo::open_client(&target).await?;
         let mut driver = JoinSet::new();
         // Queries on the client return the error of the connection.
         driver.spawn(async move { drop(connection.await) });
@@ -111,8 +111,7 @@ pub(crate) fn connection_target(
 pub(crate) async fn begin_read_committed(
     client: &mut Client,
 ) -> Result<Transaction<'_>, QueueError> {
-    let level = IsolationLevel::ReadCommitted;
-    Ok(client.build_transaction().isolation_level(level).start().await?)
+    Ok(client.begin_read_committed().await?)
 }
 
 /// Commits a transaction; with `--dry-run` rolls it back.

@@ -9,7 +9,7 @@ pub(crate) mod show;
 pub(crate) mod why;
 
 use cli::Failure;
-use tokio_postgres::Client;
+use conninfo::Client;
 
 use crate::args::TaskVerb;
 use crate::output::Output;

@@ -5,9 +5,10 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use conninfo::GenericClient;
 use serde_json::Value;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, Error, GenericClient};
+use tokio_postgres::{Client, Error};
 use uuid::Uuid;
 
 use crate::error::QueueError;
@@ -86,7 +87,7 @@ pub struct Done {
 ///
 /// # Errors
 /// Fails if the role may not create schemas, or if a login does not exist.
-pub async fn init(client: &Client, logins: &[String]) -> Result<(), QueueError> {
+pub async fn init(client: &impl GenericClient, logins: &[String]) -> Result<(), QueueError> {
     client.batch_execute(SCHEMA).await?;
     for login in logins {
         let rows = client.query_typed(GRANT, &[(login, Type::TEXT)]).await?;

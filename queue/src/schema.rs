@@ -7,8 +7,8 @@ mod lock_retries;
 pub mod sequences;
 pub mod upgrade;
 
+use conninfo::GenericClient;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{Client, GenericClient};
 
 use crate::error::QueueError;
 use crate::row::{FromRow, from_row, scalar};
@@ -93,7 +93,7 @@ const ENCODING_HINT: &str =
 /// # Errors
 /// Fails if the role lacks the privileges, if the database has another schema version or another
 /// encoding than UTF8, or if the locks are not available within the maximum number of attempts.
-pub async fn init(client: &Client) -> Result<u32, QueueError> {
+pub async fn init(client: &impl GenericClient) -> Result<u32, QueueError> {
     // In another encoding, the server could not even read the text of the schema.
     let encoding: String =
         scalar(&client.query_typed("SELECT current_setting('server_encoding')", &[]).await?[0])?;

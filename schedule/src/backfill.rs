@@ -6,13 +6,14 @@
 
 use std::collections::HashSet;
 
+use conninfo::GenericClient;
 use jiff::Timestamp;
 use queue::QueueError;
 use queue::row::{FromRow, column, from_row, scalar};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tokio_postgres::types::{Json, Type};
-use tokio_postgres::{Client, GenericClient, Transaction};
+use tokio_postgres::{Client, Transaction};
 
 use crate::due::before;
 use crate::enums::BackfillState;

@@ -1,12 +1,13 @@
 //! Declares schedules, and changes the settings that belong to operators.
 
+use conninfo::GenericClient;
 use jiff::Timestamp;
 use queue::QueueError;
 use queue::row::{FromRow, from_row, scalar};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
+use tokio_postgres::Transaction;
 use tokio_postgres::types::{Json, Type};
-use tokio_postgres::{GenericClient, Transaction};
 
 use crate::enums::DeclaredIn;
 use crate::timing::Timing;

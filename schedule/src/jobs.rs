@@ -1,10 +1,10 @@
 //! The jobs that a schedule runs, and the statement of a schedule that has one.
 
+use conninfo::GenericClient;
 use queue::QueueError;
 use queue::row::{FromRow, column, from_row, scalar};
 use serde::Serialize;
 use serde_json::Value;
-use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
 
 const JOBS: &str = "SELECT /* schedule.jobs */ j.name, j.description, j.category, t.name IS NOT NULL AS has_task, t.statement, t.params, t.mode::text, t.queue,

@@ -2,11 +2,11 @@
 
 pub mod calendar;
 
+use conninfo::GenericClient;
 use jiff::Timestamp;
 use queue::QueueError;
 use queue::row::{FromRow, column, from_row};
 use serde::Serialize;
-use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
 
 use crate::queries::{COLUMNS, ScheduleStatus};

@@ -1,11 +1,11 @@
 //! Queries on schedules: status, log, history, and dry runs.
 
+use conninfo::GenericClient;
 use jiff::Timestamp;
 use queue::row::{FromRow, column, from_row, scalar};
 use queue::{Labels, QueueError};
 use serde::Serialize;
 use serde_json::Value;
-use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
 
 use crate::enums::{DeclaredIn, Event, FireMode, Overlap};

@@ -8,12 +8,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use conninfo::GenericClient;
 use queue::QueueError;
 use queue::row::{FromRow, from_row};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
+use tokio_postgres::Transaction;
 use tokio_postgres::types::Type;
-use tokio_postgres::{GenericClient, Transaction};
 
 use crate::annotation::{self, Annotations, line_and_column};
 use crate::declare::{self, PutResult, declared};

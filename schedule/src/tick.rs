@@ -6,13 +6,14 @@
 
 use std::time::Duration;
 
+use conninfo::GenericClient;
 use jiff::Timestamp;
 use queue::row::{FromRow, column, duration, from_row, scalar};
 use queue::{QueueError, RunId};
 use serde::Serialize;
 use serde_json::Value;
 use tokio_postgres::types::{Json, Type};
-use tokio_postgres::{Client, GenericClient, Transaction};
+use tokio_postgres::{Client, Transaction};
 
 use crate::due::{CatchUpPolicy, DueFires, due};
 use crate::enums::FireMode;

@@ -53,7 +53,7 @@ pub(crate) fn dump(database: &Database) -> Option<String> {
 
 /// Asserts that the catalogs match schema.sql, without external programs.
 pub(crate) async fn no_drift(database: &Database) {
-    let differences = drift::differences(database.client()).await.unwrap().unwrap();
+    let differences = drift::differences(&mut database.connect().await).await.unwrap().unwrap();
     assert!(differences.is_empty(), "{differences:?}");
 }
 
@@ -98,7 +98,7 @@ async fn a_privilege_on_a_partition_is_found_and_taken_back_by_applying_the_sche
     let grant = "DO $$ BEGIN EXECUTE format('GRANT SELECT ON %s TO mill_viewer', (SELECT max(inhrelid)::regclass
         FROM pg_inherits WHERE inhparent = 'mill.attempts'::regclass)); END $$";
     database.execute(grant).await;
-    let differences = drift::differences(database.client()).await.unwrap().unwrap();
+    let differences = drift::differences(&mut database.connect().await).await.unwrap().unwrap();
     let found: Vec<&str> = differences.iter().map(|it| it.name.as_str()).collect();
     assert_eq!(found, ["partitions of attempts to mill_viewer"]);
     schema::init(database.client()).await.unwrap();

@@ -9,7 +9,7 @@ use pgmill_client::{TaskId, history, task, why};
 
 use crate::harness::console::Console;
 use crate::harness::login::Login;
-use crate::harness::{PrivateDatabase, eventually};
+use crate::harness::{Database, Pooler, PrivateDatabase, Program, eventually};
 use crate::project::json_documents::documents;
 use crate::project::tidy::{files, literals, without_tests};
 use crate::screens::pages::SCREENS;
@@ -97,6 +97,24 @@ fn planted(private: &PrivateDatabase) -> Vec<String> {
     lines.map(|(_, call)| call.to_owned()).collect()
 }
 
+/// Runs commands through a pooler in transaction mode, which drops the search_path.
+async fn commands_through_a_pooler(database: &Database) {
+    let Some(pooler) = Pooler::start(database, "transaction", "", "").await else { return };
+    let url = pooler.url(database);
+    let reading = "status|doctor|history|why 1|task list|task show 1|queue list|run list";
+    for command in reading.split('|') {
+        let words: Vec<&str> = command.split(' ').collect();
+        Program::pgmill(database, &words).at(&url).run().await;
+    }
+    for program in [
+        Program::enqueue(database, &["SELECT 1"]),
+        Program::enqueue(database, &["--job", "daily", "--param", "n=1"]),
+        Program::pgmill(database, &["queue", "pause", "etl", "--create"]),
+    ] {
+        program.at(&url).succeeds().await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn no_program_calls_what_a_task_has_planted() {
     let private = PrivateDatabase::new(&[("max_connections", "60"), ("fsync", "off")]).await;
@@ -141,6 +159,7 @@ async fn no_program_calls_what_a_task_has_planted() {
         let answer = console.get(path).await;
         assert_eq!(answer.status, 200, "{path}: {}", answer.body);
     }
+    commands_through_a_pooler(database).await;
     // Applications call the client in sessions of their own.
     let application = database.connect().await;
     application.batch_execute("SET search_path = \"$user\", public").await.unwrap();

@@ -8,6 +8,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 pub(crate) type Stream = <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream;
 pub(crate) type Handshake = <MakeRustlsConnect as MakeTlsConnect<Socket>>::TlsConnect;
+/// A connection before its session has been checked.
 pub(crate) type Opened = (Client, Connection);
 
 /// The part of a connection that has to be driven: await it, or call `poll_message` to receive

@@ -85,7 +85,7 @@ impl Database {
             .await
             .context("could not create a database")?;
         let session = Session::open(&url, environment).await?;
-        schema::init(&session).await.context("could not apply the schema")?;
+        schema::init(&*session).await.context("could not apply the schema")?;
         session.batch_execute(TABLES).await.context("could not create the tables")?;
         set_shared_commit(&*session, QUEUE, shared_commit).await?;
         let counts_statements = session.batch_execute(EXTENSION).await.is_ok()

@@ -1,6 +1,7 @@
 //! `pgmill doctor`: collects facts, and prints the findings of `health::doctor_checks`.
 
 use cli::{Failure, exit};
+use conninfo::Client;
 use health::doctor_checks::{self, CheckStatus, Finding};
 use queue::drift::Difference;
 use queue::insight::problems::{FailingSubscription, failing_subscriptions};
@@ -10,7 +11,6 @@ use schedule::queries::{Health, health};
 use schedule::zone_data::zone_data;
 use serde_json::json;
 use terminal::visible;
-use tokio_postgres::Client;
 
 use crate::output::format::{counted, one_line, span};
 use crate::output::{Field, Output, Tone};
@@ -24,21 +24,21 @@ const DEFINITION_CHARS: usize = 160;
 /// # Errors
 /// Fails if the connection is lost. A check that the role lacks the privilege for becomes a finding
 /// instead of an error.
-pub(crate) async fn run(session: &Session, out: &Output) -> Result<u8, Failure> {
-    let client = &session.client;
-    let server = doctor::server(client).await?;
+pub(crate) async fn run(session: &mut Session, out: &Output) -> Result<u8, Failure> {
+    let server = doctor::server(&session.client).await?;
     let mut findings = vec![doctor_checks::server(&server)];
-    let found = match schema::installed(client).await {
+    let found = match schema::installed(&session.client).await {
         Ok(found) => found,
         Err(error) => return Err(session.explained(error.into(), Some("mill_viewer")).await),
     };
     findings.push(doctor_checks::schema_version(found));
     let mut differences = None;
     if found.is_some_and(|found| found.version == schema::VERSION) {
-        let compared = drift::differences(client).await;
+        let compared = drift::differences(&mut session.client).await;
         findings.push(doctor_checks::drift(compared.as_ref()));
         differences = compared.ok().flatten();
     }
+    let client = &session.client;
     findings.push(doctor_checks::transaction_ids(&doctor::oldest_database(client).await?));
     findings.extend(doctor_checks::settings(&doctor::settings(client).await?));
     let collations = catalog::changed_collations(client, server.version_number).await?;

@@ -3,12 +3,12 @@
 use std::cmp::Ordering;
 
 use cli::{Failure, exit};
+use conninfo::Client;
 use queue::QueueError;
 use queue::schema::{self, InstalledSchema, SCHEMA, VERSION};
 use queue::sequences::{self, SequenceBehind};
 use queue::upgrade::{self, MIGRATIONS, Upgrade};
 use serde_json::json;
-use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 
 use crate::output::Output;

@@ -1,9 +1,9 @@
 //! `pgmill profile`.
 
 use cli::{Failure, exit};
+use conninfo::Client;
 use queue::profile::{Profile, drop_profile, profiles, set_profile, set_profile_routines};
 use serde_json::json;
-use tokio_postgres::Client;
 
 use crate::args::{ProfileArgs, ProfileName, ProfileVerb};
 use crate::output::{Field, Output};

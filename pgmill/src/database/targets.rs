@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use cli::{Failure, exit};
-use conninfo::{ConnectionSource, ConnectionTarget, Environment};
+use conninfo::{Client, ConnectionSource, ConnectionTarget, Environment, GenericClient};
 use queue::QueueError;
 use queue::profile::drop_profile;
 use queue::receipt;
@@ -12,7 +12,6 @@ use queue::target::{
 };
 use serde_json::json;
 use terminal::{counted, exact_span};
-use tokio_postgres::{Client, GenericClient};
 
 use crate::args::{TargetArgs, TargetCheck, TargetInit, TargetName, TargetVerb};
 use crate::fleet::queues::{describe_conditions, format_conditions};

@@ -1,12 +1,12 @@
 //! `pgmill priority`, `pgmill limit`.
 
 use cli::{Failure, exit};
+use conninfo::Client;
 use queue::limit::{self, Limit, Rate};
 use queue::priority::{self, PriorityStatus};
 use queue::{LimitKind, Priority};
 use serde_json::json;
 use terminal::visible;
-use tokio_postgres::Client;
 
 use crate::args::{
     LimitArgs, LimitFlags, LimitRemoveArgs, LimitVerb, OrOff, PriorityVerb, ReserveArgs, WeightArgs,

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use cli::{Failure, exit};
+use conninfo::Client;
 use queue::Priority;
 use queue::group::{self, Group};
 use serde_json::json;
 use terminal::label;
-use tokio_postgres::Client;
 
 use crate::args::{GroupArgs, GroupImportArgs, parse_max_running, parse_period};
 use crate::fleet::group_settings::{apply, period};

@@ -1,9 +1,9 @@
 //! `pgmill group`.
 
 use cli::{Failure, exit};
+use conninfo::Client;
 use queue::group::{self, Group};
 use serde_json::json;
-use tokio_postgres::Client;
 
 use crate::args::{GroupArgs, GroupDefaultArgs, GroupName, GroupVerb};
 use crate::fleet::capacity::format_max_running;

@@ -1,12 +1,12 @@
 //! `pgmill pause` and `pgmill resume`: maintenance windows of the whole fleet.
 
 use cli::{Failure, exit};
+use conninfo::Client;
 use jiff::Timestamp;
 use queue::maintenance::{self, MaintenanceWindow, PauseRequest};
 use queue::task_queries;
 use serde_json::json;
 use terminal::visible;
-use tokio_postgres::Client;
 
 use crate::args::{PauseArgs, ResumeArgs};
 use crate::output::Output;

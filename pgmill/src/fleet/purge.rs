@@ -1,11 +1,11 @@
 //! `pgmill queue purge`: cancels everything that waits in a queue.
 
 use cli::{Failure, exit};
+use conninfo::Client;
 use queue::TaskId;
 use queue::purge::{self, PurgedChunk};
 use serde::Serialize;
 use terminal::{bulk_bar, print_stderr};
-use tokio_postgres::Client;
 
 use crate::args::QueuePurgeArgs;
 use crate::output::Output;

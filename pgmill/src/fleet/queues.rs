@@ -1,10 +1,10 @@
 //! `pgmill queue`.
 
 use cli::{Failure, exit};
+use conninfo::Client;
 use queue::queue_status::{self, QueueConditions, QueueStatus};
 use queue::{LimitKind, QueueError, operate};
 use serde_json::json;
-use tokio_postgres::Client;
 
 use crate::args::{QueueArgs, QueuePauseArgs, QueueSetArgs, QueueVerb};
 use crate::fleet::capacity::{apply_limits, format_rate};

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use cli::{Failure, exit};
+use conninfo::Client;
 use health::problems::{self, FleetFacts, ProblemSubject, QueueBacklog, Severity};
 use jiff::Timestamp;
 use queue::QueueError;
@@ -15,7 +16,6 @@ use queue::{LimitKind, Outcome};
 use serde::Serialize;
 use serde_json::json;
 use terminal::visible;
-use tokio_postgres::Client;
 
 use crate::fleet::{pause, queues, workers};
 use crate::output::format::{counted, outcome_tone, span};

@@ -1,12 +1,12 @@
 //! `pgmill worker`.
 
 use cli::{Failure, exit};
+use conninfo::Client;
 use health::problems;
 use queue::operate;
 use queue::workers::{self, Worker};
 use serde_json::json;
 use terminal::visible;
-use tokio_postgres::Client;
 
 use crate::args::{DrainArgs, WorkerVerb};
 use crate::output::format::{counted, span};

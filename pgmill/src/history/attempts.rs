@@ -1,11 +1,11 @@
 //! `pgmill history`: finished attempts as table rows.
 
 use cli::{Failure, exit};
+use conninfo::Client;
 use jiff::Timestamp;
 use queue::history::{self, AttemptSummary, HistoryFilter};
 use queue::workers::worker_label;
 use queue::{QueueError, task_queries};
-use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 
 use crate::args::HistoryArgs;

@@ -1,9 +1,9 @@
 //! `pgmill audit`.
 
 use cli::Failure;
+use conninfo::Client;
 use queue::audit::{self, AuditEntry, AuditFilter};
 use terminal::audit_detail;
-use tokio_postgres::Client;
 
 use crate::args::AuditArgs;
 use crate::output::format::{local_time, one_line, period};

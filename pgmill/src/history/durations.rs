@@ -1,8 +1,8 @@
 //! `pgmill durations`, and the comparison of an attempt with others of the same name.
 
 use cli::{Failure, exit};
+use conninfo::Client;
 use queue::insight::{self, Durations};
-use tokio_postgres::Client;
 
 use crate::args::DurationsArgs;
 use crate::output::format::{counted, relative_time, span};

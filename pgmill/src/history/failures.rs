@@ -1,9 +1,9 @@
 //! `pgmill failures`.
 
 use cli::{Failure, exit};
+use conninfo::Client;
 use queue::insight::{self, FailureGroup};
 use terminal::HIDDEN;
-use tokio_postgres::Client;
 
 use crate::args::DEFAULT_SINCE;
 use crate::args::FailuresArgs;

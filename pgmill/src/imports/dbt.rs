@@ -17,9 +17,9 @@ mod sql;
 use std::path::{Path, PathBuf};
 
 use cli::{Failure, exit};
+use conninfo::Client;
 use queue::job;
 use serde_json::{Value, json};
-use tokio_postgres::Client;
 
 use crate::args::DbtArgs;
 use crate::imports::dbt_keys::VERSION;
@@ -114,7 +114,7 @@ fn refusal(manifest: &Path, left_out: &[Finding]) -> Failure {
 
 /// Returns the definition of the job, in the form in which plans are compared.
 async fn definitions(
-    client: &impl tokio_postgres::GenericClient,
+    client: &impl conninfo::GenericClient,
     name: &str,
 ) -> Result<Definitions, Failure> {
     let jobs: Vec<Value> = job::definition(client, name).await?.into_iter().collect();

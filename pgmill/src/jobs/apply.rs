@@ -5,12 +5,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use cli::{Failure, exit};
+use conninfo::Client;
 use queue::{QueueError, enqueue, job, scan};
 use schedule::declare;
 use schedule::enums::DeclaredIn;
 use serde_json::json;
+use tokio_postgres::Transaction;
 use tokio_postgres::error::ErrorPosition;
-use tokio_postgres::{Client, Transaction};
 
 use crate::args::ApplyArgs;
 use crate::jobs::apply_plan::{ApplyPlan, Definitions};

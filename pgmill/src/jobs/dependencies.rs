@@ -1,10 +1,10 @@
 //! `pgmill dependency`.
 
 use cli::{Failure, exit};
+use conninfo::Client;
 use queue::job::{self, Dependency};
 use serde_json::json;
 use terminal::visible;
-use tokio_postgres::Client;
 
 use crate::args::{DependencyArgs, DependencyPair, DependencyVerb};
 use crate::output::{Field, Output};

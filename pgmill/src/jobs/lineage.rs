@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use cli::{Failure, exit};
+use conninfo::Client;
 use queue::job;
 use queue::lineage::{self, LineageEdge};
 use queue::run::Expected;
 use serde_json::json;
 use terminal::visible;
-use tokio_postgres::Client;
 
 use crate::args::{GraphFormat, LineageArgs};
 use crate::output::Output;

@@ -1,11 +1,12 @@
 //! `pgmill job list|enable|disable`.
 
 use cli::{Failure, exit};
+use conninfo::Client;
 use queue::job::{self, Job};
 use queue::task_queries;
 use serde_json::{Value, json};
 use terminal::visible;
-use tokio_postgres::{Client, Transaction};
+use tokio_postgres::Transaction;
 
 use crate::args::JobName;
 use crate::jobs::show::unknown;

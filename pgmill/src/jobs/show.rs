@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use cli::{Failure, exit};
+use conninfo::Client;
 use queue::{Labels, group, job};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use terminal::visible;
-use tokio_postgres::Client;
 
 use crate::jobs::merge::{Merged, MergedTask, merge};
 use crate::output::format::{HEAD_CHARS, label_lines, one_line};

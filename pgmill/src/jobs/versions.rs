@@ -1,13 +1,13 @@
 //! `pgmill job versions|diff`.
 
 use cli::{Failure, exit};
+use conninfo::Client;
 use queue::insight::jobs::versions::{
     FieldChange, JobVersion, WHOLE_TASK, job_changes, job_versions,
 };
 use queue::{job, task_queries};
 use serde_json::{Value, json};
 use terminal::{counted, line_changes, visible};
-use tokio_postgres::Client;
 
 use crate::args::JobDiff;
 use crate::jobs::show::unknown;

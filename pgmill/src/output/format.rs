@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use cli::Failure;
 use cli::time::PeriodBound;
+use conninfo::Client;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use queue::task_queries::Running;
 use queue::{Labels, Outcome, State};
 use serde_json::Value;
 use terminal::{HIDDEN, visible};
-use tokio_postgres::Client;
 
 pub(crate) use terminal::{counted, one_line, span};
 

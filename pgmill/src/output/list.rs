@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use cli::{Failure, exit};
+use conninfo::Client;
 use queue::{QueueError, RunId, run_queries, task_queries};
-use tokio_postgres::Client;
 
 use crate::args::DEFAULT_SINCE;
 use crate::output::Output;

@@ -1,6 +1,7 @@
 //! `pgmill run cancel|retry|restart|rerun`.
 
 use cli::{Failure, exit};
+use conninfo::Client;
 use queue::RunId;
 use queue::bulk::json_word;
 use queue::enqueue;
@@ -8,7 +9,6 @@ use queue::run::{self, RestartOptions, RunState};
 use queue::run_queries::{self, RunFilter};
 use serde_json::json;
 use terminal::visible;
-use tokio_postgres::Client;
 
 use crate::args::{RunCancel, RunRerun, RunRestart, TaskOfRun};
 use crate::output::Output;

@@ -1,10 +1,10 @@
 //! `pgmill run approve|reject`.
 
 use cli::{Failure, exit};
+use conninfo::Client;
 use queue::{RunId, enqueue, run};
 use serde_json::json;
 use terminal::visible;
-use tokio_postgres::Client;
 
 use crate::args::{RunReject, TaskOfRun};
 use crate::output::Output;

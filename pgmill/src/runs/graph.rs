@@ -3,11 +3,11 @@
 use std::collections::{HashMap, HashSet};
 
 use cli::{Failure, exit};
+use conninfo::Client;
 use queue::run::Expected;
 use queue::run_queries::{self, Edge, RunTask};
 use serde_json::json;
 use terminal::visible;
-use tokio_postgres::Client;
 
 use crate::args::{GraphFormat, RunGraph};
 use crate::output::{Output, graph};

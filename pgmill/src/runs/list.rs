@@ -1,11 +1,11 @@
 //! `pgmill run list`, and the search for one run.
 
 use cli::Failure;
+use conninfo::Client;
 use queue::RunId;
 use queue::insight::eta::{MAX_TASKS_OF_LIST, etas};
 use queue::run::RunState;
 use queue::run_queries::{self, Run, RunFilter};
-use tokio_postgres::Client;
 
 use crate::args::RunList;
 use crate::output::format::{local_time, period, span, with_tags};

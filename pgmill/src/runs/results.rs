@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use cli::{Failure, exit};
+use conninfo::Client;
 use jiff::Timestamp;
 use queue::run_queries::{self, Run, RunTask};
 use serde_json::{Map, Value, json};
-use tokio_postgres::Client;
 
 use crate::args::RunResults;
 use crate::imports::dbt_keys::{FAILURES, NODE, RELATION, RESOURCE_TYPE, VERSION, WARNED};

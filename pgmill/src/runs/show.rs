@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use cli::{Failure, exit};
+use conninfo::Client;
 use queue::critical_path::{CriticalPath, critical_tasks};
 use queue::insight::eta::{MAX_TASKS, etas};
 use queue::run::RunState;
@@ -14,7 +15,6 @@ use serde_json::json;
 use terminal::{
     path_steps, path_times, print_stderr, run_bar, run_outcome, update_run_bar, visible,
 };
-use tokio_postgres::Client;
 
 use crate::args::RunShow;
 use crate::output::format::{counted, label_lines, local_time, one_line, span};

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use cli::{Failure, exit};
+use conninfo::Client;
 use queue::run::RunState;
 use queue::run_queries::{self, RunFilter};
 use queue::{Mode, enqueue, scan};
@@ -11,7 +12,7 @@ use schedule::enums::DeclaredIn;
 use schedule::reconcile::{Reconciled, reconcile};
 use serde_json::{Map, Value, json};
 use terminal::visible;
-use tokio_postgres::{Client, Transaction};
+use tokio_postgres::Transaction;
 
 use crate::args::{DryRun, ScheduleCancel, ScheduleName, ScheduleRunNow, ScheduleSet};
 use crate::jobs::job_file::runnable;

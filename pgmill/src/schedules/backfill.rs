@@ -1,13 +1,13 @@
 //! `pgmill schedule backfill|backfills|pause-backfill|resume-backfill|cancel-backfill`.
 
 use cli::{Failure, exit};
+use conninfo::Client;
 use jiff::Timestamp;
 use queue::enqueue;
 use schedule::backfill::{self, Backfill, BackfillAction, BackfillOptions, BackfillPreview};
 use schedule::enums::BackfillState;
 use serde_json::json;
 use terminal::visible;
-use tokio_postgres::Client;
 
 use crate::args::{BackfillId, BackfillList, BackfillStart};
 use crate::output::format::{counted, instant, local_time, one_line};

@@ -1,11 +1,11 @@
 //! `pgmill schedule calendar`: past and coming fires of all schedules.
 
 use cli::{Failure, exit};
+use conninfo::Client;
 use jiff::SignedDuration;
 use jiff::tz::TimeZone;
 use schedule::page::calendar::{self, CalendarFire};
 use schedule::page::{self, PageFrom};
-use tokio_postgres::Client;
 
 use crate::args::ScheduleCalendar;
 use crate::output::format::{instant, relative_time};

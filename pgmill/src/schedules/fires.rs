@@ -1,6 +1,7 @@
 //! `pgmill schedule next|test`: the fires of a schedule, without firing it.
 
 use cli::{Failure, exit};
+use conninfo::{Client, GenericClient};
 use jiff::Timestamp;
 use queue::QueueError;
 use schedule::queries::{self, TestResult};
@@ -8,7 +9,6 @@ use schedule::zone_data::zone_data;
 use schedule::{Cadence, Timing};
 use serde_json::json;
 use terminal::visible;
-use tokio_postgres::Client;
 
 use crate::args::ScheduleNext;
 use crate::output::format::{instant, local_time, relative_time, span};
@@ -95,8 +95,8 @@ pub(crate) async fn test_schedule(
     name: &str,
 ) -> Result<Option<TestResult>, Failure> {
     // A probe is user-defined SQL, so it runs read-only.
-    let start = client.build_transaction().read_only(true).start();
-    let transaction = start.await.map_err(QueueError::from)?;
+    let transaction = client.transaction().await.map_err(QueueError::from)?;
+    transaction.batch_execute("SET TRANSACTION READ ONLY").await.map_err(QueueError::from)?;
     let found = queries::test(&transaction, name).await;
     transaction.rollback().await.map_err(QueueError::from)?;
     Ok(found?)

@@ -1,12 +1,12 @@
 //! `pgmill schedule list`, and the search for one schedule.
 
 use cli::{Failure, exit};
+use conninfo::Client;
 use jiff::Timestamp;
 use schedule::describe_timing;
 use schedule::queries::{self, AnnotationError, ScheduleStatus};
 use serde_json::json;
 use terminal::visible;
-use tokio_postgres::Client;
 
 use crate::args::ScheduleList;
 use crate::output::format::{one_line, relative_time, with_tags};

@@ -1,8 +1,8 @@
 //! `pgmill schedule history|log`.
 
 use cli::{Failure, exit};
+use conninfo::Client;
 use schedule::queries::{self, FiredRun, LogEntry, LogFilter, RunHistoryFilter};
-use tokio_postgres::Client;
 
 use crate::args::{ScheduleHistory, ScheduleLog};
 use crate::output::format::{instant, local_time, one_line, period, span};

@@ -3,13 +3,13 @@
 use std::fmt::Write as _;
 
 use cli::{Failure, exit};
+use conninfo::Client;
 use jiff::Timestamp;
 use schedule::jobs::{self, ScheduledJob};
 use schedule::queries::{self, LogFilter, RunHistoryFilter, ScheduleStatus};
 use schedule::{Timing, describe_timing};
 use serde_json::{Value, json};
 use terminal::{HIDDEN, visible};
-use tokio_postgres::Client;
 
 use crate::output::Output;
 use crate::output::format::{counted, label_lines, local_time, relative_time, span};

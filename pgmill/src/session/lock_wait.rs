@@ -67,7 +67,7 @@ impl LockWaitMonitor {
     /// the second session cannot be opened or is lost.
     async fn cancel_on_timeout(&self) -> String {
         sleep(MONITOR_DELAY).await;
-        let Ok((client, connection)) = conninfo::open(&self.target).await else {
+        let Ok((client, connection)) = conninfo::open_client(&self.target).await else {
             return std::future::pending().await;
         };
         let polls = async {

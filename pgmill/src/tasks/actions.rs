@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{self, BufRead, IsTerminal, Write};
 
 use cli::{Failure, exit};
+use conninfo::Client;
 use queue::bulk::{self, BulkResult};
 use queue::change::TaskChanges;
 use queue::history::HistoryFilter;
@@ -11,7 +12,6 @@ use queue::task_queries::TaskFilter;
 use queue::{Outcome, State, TaskId, history, task_queries};
 use serde::{Serialize, Serializer};
 use terminal::{bulk_bar, print_stderr, visible};
-use tokio_postgres::Client;
 
 use crate::args::DEFAULT_SINCE;
 use crate::args::{BulkFlags, CancelArgs, RetryArgs, SetArgs};

@@ -1,6 +1,7 @@
 //! `pgmill filter`, and the option `--filter` of `pgmill task list` and `pgmill run list`.
 
 use cli::{Failure, exit};
+use conninfo::Client;
 use jiff::Timestamp;
 use queue::insight::runs::RunQuery;
 use queue::insight::tasks::{self, TaskSummary};
@@ -9,7 +10,6 @@ use queue::saved_filter::{self, SavedFilter};
 use queue::task_queries;
 use serde::Serialize;
 use terminal::visible;
-use tokio_postgres::Client;
 
 use crate::args::{FilterRemove, FilterSave, FilterScreen, FilterVerb};
 use crate::output::format::{

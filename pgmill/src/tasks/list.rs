@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 
 use cli::Failure;
+use conninfo::Client;
 use jiff::Timestamp;
 use queue::history::{AttemptSummary, FinishedTask, HistoryFilter};
 use queue::task_queries::{LiveTask, TaskFilter, TaskOrder};
 use queue::workers::worker_label;
 use queue::{State, history, task_queries};
-use tokio_postgres::Client;
 
 use crate::args::{TaskList, TaskListOrder};
 use crate::history::attempts::{ATTEMPT_HEADINGS, attempt_row, search, too_long};

@@ -1,11 +1,11 @@
 //! `pgmill task show --plan`: prints a saved plan as a tree, and compares it with the previous one.
 
 use cli::{Failure, exit};
+use conninfo::Client;
 use queue::insight::{self, SavedPlan};
 use queue::{TaskId, task_queries};
 use serde_json::json;
 use terminal::{PlanNode, plan_changes, plan_nodes, plan_shape, plan_totals, visible};
-use tokio_postgres::Client;
 
 use crate::output::format::{counted, relative_time, span};
 use crate::output::{Field, Output, Tone};

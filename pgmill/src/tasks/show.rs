@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use cli::{Failure, exit};
+use conninfo::Client;
 use health::problems::describe_blocker;
 use jiff::Timestamp;
 use queue::attempt::{self, Attempt};
@@ -13,7 +14,6 @@ use queue::{QueueError, TaskId, insight};
 use serde::Serialize;
 use serde_json::Value;
 use terminal::{HIDDEN, format_error, notices, value, visible};
-use tokio_postgres::Client;
 
 use crate::history::durations::compared_with_others;
 use crate::output::format::{

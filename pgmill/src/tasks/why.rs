@@ -2,6 +2,7 @@
 //! or the tasks of a queue wait.
 
 use cli::{Failure, exit};
+use conninfo::Client;
 use health::problems::{self, QueueBacklog};
 use jiff::Timestamp;
 use queue::insight::problems::waiting_limits;
@@ -9,7 +10,6 @@ use queue::task_queries::Running;
 use queue::{QueueError, maintenance, queue_status, task_queries};
 use serde_json::{Value, json};
 use terminal::visible;
-use tokio_postgres::Client;
 
 use crate::args::Subject;
 use crate::output::Output;

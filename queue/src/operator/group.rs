@@ -1,11 +1,12 @@
 //! Groups: tasks that share a default priority, a concurrency limit within each run, and an active
 //! period, the time of day in which the tasks may start.
 
+use conninfo::GenericClient;
 use jiff::civil::Time;
 use pgmill_client::Priority;
 use serde::Serialize;
+use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{GenericClient, Row};
 
 use crate::error::QueueError;
 use crate::row::{FromRow, column, from_row, scalar};

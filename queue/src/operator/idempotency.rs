@@ -3,8 +3,8 @@
 //! The caller begins a transaction, calls [`begin`], carries the request out, calls [`finish`] and
 //! commits. So the key is stored exactly if the effects are.
 
+use conninfo::GenericClient;
 use serde_json::Value;
-use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
 
 use crate::error::QueueError;

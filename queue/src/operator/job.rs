@@ -1,10 +1,10 @@
 //! Definitions of jobs, and of dependencies between tasks.
 
+use conninfo::GenericClient;
 use jiff::Timestamp;
 use pgmill_client::Labels;
 use serde::Serialize;
 use serde_json::Value;
-use tokio_postgres::GenericClient;
 use tokio_postgres::types::{Json, Type};
 
 use crate::error::QueueError;

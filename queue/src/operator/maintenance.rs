@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use conninfo::GenericClient;
 use jiff::Timestamp;
 use serde::Serialize;
-use tokio_postgres::GenericClient;
 use tokio_postgres::types::{ToSql, Type};
 
 use crate::error::QueueError;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokio_postgres::GenericClient;
+use conninfo::GenericClient;
 use tokio_postgres::types::Type;
 
 use crate::error::QueueError;

@@ -1,8 +1,8 @@
 //! Weights of the priorities, and the share of reserved readers.
 
+use conninfo::GenericClient;
 use pgmill_client::Priority;
 use serde::Serialize;
-use tokio_postgres::GenericClient;
 use tokio_postgres::types::{ToSql, Type};
 
 use crate::error::QueueError;

@@ -1,8 +1,8 @@
 //! Profiles: logins under which tasks may run, in addition to the common task login. The connection
 //! strings of profiles are in the configuration of workers; the database records who may use them.
 
+use conninfo::GenericClient;
 use serde::Serialize;
-use tokio_postgres::GenericClient;
 use tokio_postgres::types::{ToSql, Type};
 
 use crate::error::QueueError;

@@ -4,10 +4,10 @@
 //! calls [`advance`]. If it does not, the next poll of any worker finds the event. An advance takes
 //! the events under a lock on the run's row, so that each event is processed once.
 
+use conninfo::GenericClient;
 use pgmill_client::RunId;
 use serde::Serialize;
 use serde_json::{Map, Value};
-use tokio_postgres::GenericClient;
 use tokio_postgres::types::{ToSql, Type};
 
 use crate::error::QueueError;
@@ -127,7 +127,7 @@ pub struct RestartOptions {
 /// Fails if a job is unknown or disabled, if a parameter is missing or unknown, or if tasks wait
 /// for each other.
 pub async fn start(
-    client: &impl GenericClient,
+    client: &impl tokio_postgres::GenericClient,
     jobs: &[String],
     params: &Map<String, Value>,
     options: &RunOptions,
@@ -148,7 +148,7 @@ pub async fn advance(client: &impl GenericClient, run: RunId) -> Result<Advanced
 /// # Errors
 /// Fails if the role lacks the privilege.
 pub async fn cancel(
-    client: &impl GenericClient,
+    client: &impl tokio_postgres::GenericClient,
     run: RunId,
     kill: bool,
 ) -> Result<String, QueueError> {

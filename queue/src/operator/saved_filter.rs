@@ -1,7 +1,7 @@
 //! Saved filters of the console.
 
+use conninfo::GenericClient;
 use serde::Serialize;
-use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
 
 use crate::error::QueueError;

@@ -1,7 +1,7 @@
 //! Settings of a session that keep an operator's statement from running. A pooler gives a session of the server to
 //! one client after another, with what the clients before have set.
 
-use tokio_postgres::GenericClient;
+use conninfo::GenericClient;
 use tokio_postgres::error::SqlState;
 
 use crate::error::QueueError;

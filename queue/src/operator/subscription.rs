@@ -1,9 +1,9 @@
 //! Subscriptions to events, and the notifications of events.
 
+use conninfo::GenericClient;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
-use tokio_postgres::GenericClient;
 use tokio_postgres::types::{ToSql, Type};
 
 use crate::error::QueueError;

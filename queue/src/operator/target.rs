@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
+use conninfo::GenericClient;
 use jiff::Timestamp;
 use pgmill_client::TaskId;
 use serde::Serialize;
-use tokio_postgres::GenericClient;
 use tokio_postgres::types::{ToSql, Type};
 use uuid::Uuid;
 

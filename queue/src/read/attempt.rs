@@ -1,10 +1,10 @@
 //! Attempts of a task, as `mill.history` shows them, and the state of a live task.
 
+use conninfo::GenericClient;
 use jiff::Timestamp;
 use pgmill_client::{Mode, Outcome, Priority, RunId, State, StoredOptions, TaskId};
 use serde::Serialize;
 use serde_json::Value;
-use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
 
 use crate::error::QueueError;

@@ -2,10 +2,10 @@
 //! and its settings, roles, sessions, and transactions that prevent the removal of dead rows.
 //! `pgmill doctor` evaluates these facts.
 
+use conninfo::GenericClient;
 use jiff::Timestamp;
 use jiff::civil::Date;
 use serde::Serialize;
-use tokio_postgres::GenericClient;
 
 use crate::error::QueueError;
 use crate::row::{FromRow, from_row, scalar};

@@ -6,13 +6,14 @@
 
 use std::time::{Duration, Instant};
 
+use conninfo::GenericClient;
 use jiff::{SignedDuration, Timestamp};
 use pgmill_client::{Outcome, RunId, StoredOptions, TaskId};
 use serde::Serialize;
 use serde_json::Value;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, GenericClient, Row, Transaction};
+use tokio_postgres::{Row, Transaction};
 
 use crate::error::QueueError;
 use crate::id::WorkerId;
@@ -265,15 +266,15 @@ pub struct AttemptSearch {
 
 /// The result of a search for viewers who may not read statements would be empty, which would be
 /// misleading.
-const SEARCH_SETTINGS: &str = "SELECT /* queue.search_settings */ set_config('statement_timeout', '10s', true), mill.sees_statements() AS sees_statements";
+const SEARCH_SETTINGS: &str = "SELECT /* queue.search_settings */ set_config('transaction_read_only', 'on', true), set_config('statement_timeout', '10s', true), mill.sees_statements() AS sees_statements";
 
 /// Begins the read-only transaction of a search for texts, in which each statement may take at most
 /// ten seconds.
 ///
 /// # Errors
 /// Refuses the search if statements and messages are hidden from the role.
-pub async fn begin_search(client: &mut Client) -> Result<Transaction<'_>, QueueError> {
-    let transaction = client.build_transaction().read_only(true).start().await?;
+pub async fn begin_search(client: &mut impl GenericClient) -> Result<Transaction<'_>, QueueError> {
+    let transaction = client.transaction().await?;
     let rows = transaction.query_typed(SEARCH_SETTINGS, &[]).await?;
     if column(&rows[0], "sees_statements")? {
         return Ok(transaction);

@@ -1,6 +1,6 @@
 //! Reports what an operator's session waits for. The query runs in another session.
 
-use tokio_postgres::GenericClient;
+use conninfo::GenericClient;
 use tokio_postgres::types::Type;
 
 use crate::error::QueueError;

@@ -1,6 +1,6 @@
 //! Names for the completion of a command line.
 
-use tokio_postgres::GenericClient;
+use conninfo::GenericClient;
 use tokio_postgres::types::Type;
 
 use crate::error::QueueError;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use conninfo::GenericClient;
 use serde::Serialize;
-use tokio_postgres::GenericClient;
 use tokio_postgres::types::{ToSql, Type};
 
 use crate::error::QueueError;

@@ -1,8 +1,8 @@
 //! Attempts of the tasks of a run: when they were due, started and ended.
 
+use conninfo::GenericClient;
 use jiff::Timestamp;
 use pgmill_client::{Outcome, TaskId};
-use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
 
 use crate::error::QueueError;

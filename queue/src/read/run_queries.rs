@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use conninfo::GenericClient;
 use jiff::Timestamp;
 use pgmill_client::{Labels, Priority, RunId, StoredOptions, TaskId};
 use serde::Serialize;
 use serde_json::Value;
-use tokio_postgres::GenericClient;
 use tokio_postgres::types::{ToSql, Type};
 
 use crate::error::QueueError;

@@ -2,11 +2,11 @@
 
 mod list;
 
+use conninfo::GenericClient;
 use jiff::Timestamp;
 use pgmill_client::{Backoff, Mode, Outcome, Priority, RunId, State, StoredOptions, TaskId};
 use serde::Serialize;
 use serde_json::Value;
-use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
 
 use crate::error::QueueError;
@@ -14,6 +14,8 @@ use crate::id::WorkerId;
 use crate::row::{FromRow, column, from_row, scalar};
 
 pub use list::{LiveTask, TaskFilter, TaskOrder, live_ids, live_tasks, search_live_tasks};
+
+const WHY: &str = "SELECT /* queue.why */ mill.why($1)";
 
 const NOW: &str = "SELECT /* queue.transaction_time */ now()";
 
@@ -178,7 +180,7 @@ from_row! {
 /// Returns one sentence that says why the task is not running now, or what it does. Returns `None`
 /// if the task does not exist.
 pub async fn why(client: &impl GenericClient, id: TaskId) -> Result<Option<String>, QueueError> {
-    Ok(pgmill_client::why(client, id).await?)
+    scalar(&client.query_typed(WHY, &[(&id.0, Type::INT8)]).await?[0])
 }
 
 /// Returns the time of the database clock. Ages are computed with this clock and not with the

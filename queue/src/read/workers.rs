@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use conninfo::GenericClient;
 use jiff::Timestamp;
 use serde::Serialize;
-use tokio_postgres::GenericClient;
 use tokio_postgres::types::Json;
 
 use crate::error::QueueError;

@@ -1,7 +1,7 @@
 //! Facts of the database that operations leave behind or use up: changed collations, invalid indexes, the
 //! queue of NOTIFY and the lock table. `pgmill doctor` evaluates these facts.
 
-use tokio_postgres::GenericClient;
+use conninfo::GenericClient;
 
 use crate::error::QueueError;
 use crate::row::{FromRow, from_row, scalar};

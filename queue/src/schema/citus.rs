@@ -2,7 +2,7 @@
 //!
 //! `schema/20_citus.sql` describes the cause, and installs the trigger.
 
-use tokio_postgres::GenericClient;
+use conninfo::GenericClient;
 
 use crate::error::QueueError;
 use crate::row::{FromRow, from_row, scalar};

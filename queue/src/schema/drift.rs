@@ -7,9 +7,9 @@
 
 use std::collections::BTreeMap;
 
+use conninfo::GenericClient;
 use serde::Serialize;
 use tokio_postgres::types::Type;
-use tokio_postgres::{Client, GenericClient};
 
 use crate::error::QueueError;
 use crate::row::{column, scalar};
@@ -22,7 +22,7 @@ const MAY_COPY: &str = "SELECT /* queue.may_copy_schema */ has_database_privileg
 /// Opens the transaction with time limits. They bound how long other sessions wait for this check,
 /// and how long the check waits for them. With `mill.copy`, the script does not add the copy to
 /// Citus.
-const BEGIN: &str = "BEGIN; SET LOCAL lock_timeout = '5s'; SET LOCAL statement_timeout = '60s';
+const SETTINGS: &str = "SET LOCAL lock_timeout = '5s'; SET LOCAL statement_timeout = '60s';
 SET LOCAL mill.copy = 'on'";
 
 /// Everything that schema.sql defines, one row per fact. Excludes the partitions of attempts, whose
@@ -137,20 +137,25 @@ impl Difference {
 /// the second copy. This requires CREATE on the database, membership in `mill_owner`, and a server
 /// that is not a standby.
 ///
-/// Takes the whole client, which must not be in a transaction.
-pub async fn differences(client: &Client) -> Result<Option<Vec<Difference>>, QueueError> {
+/// `client` must not be in a transaction.
+pub async fn differences(
+    client: &mut impl GenericClient,
+) -> Result<Option<Vec<Difference>>, QueueError> {
     if !scalar(&client.query_typed(MAY_COPY, &[]).await?[0])? {
         return Ok(None);
     }
     let copy = format!("mill_doctor_{:08x}", rand::random::<u32>());
-    client.batch_execute(BEGIN).await?;
-    let both = read_copy_and_live(client, &copy).await;
-    client.batch_execute("ROLLBACK").await?;
-    let (expected, found) = both?;
+    let transaction = client.transaction().await?;
+    transaction.batch_execute(SETTINGS).await?;
+    let (expected, found) = read_copy_and_live(&transaction, &copy).await?;
+    transaction.rollback().await?;
     Ok(Some(compare(&expected, found)))
 }
 
-async fn read_copy_and_live(client: &Client, copy: &str) -> Result<(Facts, Facts), QueueError> {
+async fn read_copy_and_live(
+    client: &impl GenericClient,
+    copy: &str,
+) -> Result<(Facts, Facts), QueueError> {
     client.batch_execute(&with_schema_name(SCHEMA, copy)).await?;
     let expected = facts(client, copy).await?;
     let found = facts(client, "mill").await?;

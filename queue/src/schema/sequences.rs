@@ -1,8 +1,8 @@
 //! Sequences that are behind the rows of their tables, as after a switch to a copy that logical
 //! replication has made. `schema/20_sequences.sql` describes the cause.
 
+use conninfo::GenericClient;
 use serde::Serialize;
-use tokio_postgres::GenericClient;
 
 use crate::error::QueueError;
 use crate::row::{FromRow, from_row, scalar};

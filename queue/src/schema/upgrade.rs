@@ -7,7 +7,7 @@
 //!
 //! The transaction waits for a lock only briefly, and is then tried again.
 
-use tokio_postgres::Client;
+use conninfo::GenericClient;
 
 use crate::error::QueueError;
 use crate::schema;
@@ -103,7 +103,7 @@ pub fn pending(migrations: &[Migration], version: i32) -> impl Iterator<Item = &
 /// the locks are not available within the maximum number of attempts. In all of these cases the
 /// schema is unchanged.
 pub async fn upgrade(
-    client: &Client,
+    client: &impl GenericClient,
     migrations: &[Migration],
     schema: &str,
 ) -> Result<Upgrade, QueueError> {

@@ -5,11 +5,12 @@
 //! Therefore each statement checks again that a task still has the state or outcome of the filter,
 //! and the function that it calls locks the row.
 
+use conninfo::GenericClient;
 use pgmill_client::{Outcome, State, TaskId};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
+use tokio_postgres::Transaction;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{GenericClient, Transaction};
 
 use crate::error::QueueError;
 use crate::row::{FromRow, from_row};

@@ -4,10 +4,10 @@
 
 use std::time::Duration;
 
+use conninfo::GenericClient;
 use jiff::Timestamp;
 use pgmill_client::{Priority, TaskId};
 use serde_json::{Map, Value, json};
-use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
 
 use crate::error::QueueError;

@@ -7,10 +7,11 @@
 
 use std::time::Duration;
 
+use conninfo::GenericClient;
 use jiff::Timestamp;
 use pgmill_client::{Priority, TaskId};
 use tokio_postgres::types::{Json, ToSql, Type};
-use tokio_postgres::{Client, GenericClient, Row, Statement};
+use tokio_postgres::{Client, Row, Statement};
 
 use crate::error::QueueError;
 use crate::id::{Token, WorkerId};

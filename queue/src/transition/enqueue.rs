@@ -4,9 +4,9 @@
 //! enqueue with the same code. This file adds a check that needs the scanner of statements. The
 //! caller provides the transaction. The schema notifies idle workers (`schema/08_watched_lanes.sql`).
 
+use conninfo::GenericClient;
 use jiff::Timestamp;
 use pgmill_client::TaskId;
-use tokio_postgres::GenericClient;
 
 use crate::error::QueueError;
 use crate::row::scalar;
@@ -28,7 +28,7 @@ const NOW: &str = "SELECT /* queue.now */ clock_timestamp()";
 /// # Errors
 /// Fails if the schema refuses a value (see [`QueueError::refused`]).
 pub async fn enqueue(
-    client: &impl GenericClient,
+    client: &impl tokio_postgres::GenericClient,
     task: &NewTask,
     options: &TaskOptions,
     key: Option<&str>,
@@ -42,7 +42,7 @@ pub async fn enqueue(
 /// # Errors
 /// As [`enqueue`]. After an error, none of the tasks is submitted.
 pub async fn enqueue_many(
-    client: &impl GenericClient,
+    client: &impl tokio_postgres::GenericClient,
     tasks: &[NewTask],
     options: &TaskOptions,
 ) -> Result<Vec<TaskId>, QueueError> {

@@ -4,9 +4,9 @@
 
 use std::time::Duration;
 
+use conninfo::GenericClient;
 use pgmill_client::Outcome;
 use serde_json::{Map, Value};
-use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
 
 use crate::error::{Condition, QueueError};

@@ -8,9 +8,10 @@
 
 use std::time::Duration;
 
+use conninfo::GenericClient;
 use serde::{Serialize, Serializer};
+use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{GenericClient, Row};
 
 use crate::error::QueueError;
 use crate::id::LimitId;

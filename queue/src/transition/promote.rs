@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use tokio_postgres::GenericClient;
+use conninfo::GenericClient;
 
 use crate::error::QueueError;
 use crate::row::{FromRow, column, duration, from_row};

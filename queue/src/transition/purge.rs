@@ -3,8 +3,8 @@
 //! A purge is a sequence of chunks, each in a transaction of its own. A task that is enqueued after
 //! the start of the purge stays, because its id is above the highest one at the start.
 
+use conninfo::GenericClient;
 use pgmill_client::TaskId;
-use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
 
 use crate::error::QueueError;

@@ -6,8 +6,8 @@
 
 use std::time::{Duration, SystemTime};
 
+use conninfo::GenericClient;
 use pgmill_client::TaskId;
-use tokio_postgres::GenericClient;
 use tokio_postgres::types::{ToSql, Type};
 
 use crate::error::QueueError;

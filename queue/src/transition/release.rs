@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
+use conninfo::GenericClient;
 use pgmill_client::TaskId;
-use tokio_postgres::GenericClient;
 use tokio_postgres::types::{ToSql, Type};
 use uuid::Uuid;
 

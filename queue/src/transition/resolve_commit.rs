@@ -3,7 +3,7 @@
 //! Locks the task's row. The lock waits for the old transaction to end, and the content of the row
 //! then shows whether that transaction was committed.
 
-use tokio_postgres::GenericClient;
+use conninfo::GenericClient;
 use tokio_postgres::types::{ToSql, Type};
 
 use crate::error::QueueError;

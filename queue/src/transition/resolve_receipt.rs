@@ -4,8 +4,8 @@
 //! committed. A worker that can reach the target resolves the attempt there
 //! ([`crate::receipt::resolve`]), and then records here what it found.
 
+use conninfo::GenericClient;
 use pgmill_client::{Mode, TaskId};
-use tokio_postgres::GenericClient;
 use tokio_postgres::types::{ToSql, Type};
 use uuid::Uuid;
 

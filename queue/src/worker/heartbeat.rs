@@ -6,9 +6,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use conninfo::GenericClient;
 use pgmill_client::TaskId;
 use serde::{Deserialize, Serialize};
-use tokio_postgres::GenericClient;
 use tokio_postgres::types::{Json, Type};
 
 use crate::error::QueueError;
@@ -197,6 +197,6 @@ pub async fn heartbeat(
 
 /// Removes the worker from the list of live workers at a graceful shutdown.
 pub async fn deregister(client: &impl GenericClient, worker: WorkerId) -> Result<(), QueueError> {
-    client.execute_typed(DEREGISTER, &[(&worker.0, Type::UUID)]).await?;
+    client.query_typed(DEREGISTER, &[(&worker.0, Type::UUID)]).await?;
     Ok(())
 }

@@ -1,8 +1,8 @@
 //! Attempts that ended because their worker died, for the traces of the worker that reclaimed them.
 
+use conninfo::GenericClient;
 use jiff::Timestamp;
 use pgmill_client::{Outcome, RunId, TaskId, Traceparent};
-use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
 
 use crate::error::QueueError;

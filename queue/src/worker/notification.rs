@@ -6,8 +6,8 @@
 
 use std::time::Duration;
 
+use conninfo::GenericClient;
 use serde_json::Value;
-use tokio_postgres::GenericClient;
 use tokio_postgres::types::{ToSql, Type};
 use uuid::Uuid;
 

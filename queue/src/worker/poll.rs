@@ -3,8 +3,8 @@
 
 use std::time::{Duration, SystemTime};
 
+use conninfo::GenericClient;
 use pgmill_client::RunId;
-use tokio_postgres::GenericClient;
 use tokio_postgres::types::{ToSql, Type};
 
 use crate::error::QueueError;

@@ -4,9 +4,9 @@
 //! the row of a running task. A report that a finished attempt left behind is never shown, so
 //! nothing depends on its removal.
 
+use conninfo::GenericClient;
 use pgmill_client::TaskId;
 use serde_json::Value;
-use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
 
 use crate::error::QueueError;

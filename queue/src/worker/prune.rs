@@ -1,6 +1,6 @@
 //! Maintains the partitions of history, and deletes rows that are old or no longer needed.
 
-use tokio_postgres::GenericClient;
+use conninfo::GenericClient;
 use tokio_postgres::types::Type;
 
 use crate::error::QueueError;

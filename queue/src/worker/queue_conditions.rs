@@ -1,6 +1,6 @@
 //! Checks the conditions under which workers claim from a queue, for the whole fleet.
 
-use tokio_postgres::GenericClient;
+use conninfo::GenericClient;
 
 use crate::error::QueueError;
 use crate::row::scalar;

@@ -1,7 +1,7 @@
 //! Identifies the server process and the database of a session.
 
+use conninfo::GenericClient;
 use jiff::Timestamp;
-use tokio_postgres::GenericClient;
 
 use crate::error::QueueError;
 use crate::row::{FromRow, from_row};

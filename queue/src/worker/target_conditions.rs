@@ -1,7 +1,7 @@
 //! Checks the conditions under which workers claim tasks of a target. The conditions are those of
 //! queues, evaluated in the target by `mill_target.check_conditions`.
 
-use tokio_postgres::GenericClient;
+use conninfo::GenericClient;
 use tokio_postgres::types::{ToSql, Type};
 
 use crate::error::QueueError;

@@ -1,12 +1,12 @@
 //! Fires of schedules within a period: past fires, which are runs, and coming fires, which follow
 //! from the timings.
 
+use conninfo::GenericClient;
 use jiff::Timestamp;
 use queue::QueueError;
 use queue::row::{FromRow, from_row};
 use queue::run::RunState;
 use serde::Serialize;
-use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
 
 use crate::Timing;

@@ -189,7 +189,7 @@ async fn a_dumped_queue_continues_where_it_was_restored() {
     }
     assert_eq!(count(&fresh, "mill.attempts").await, ended);
     assert_eq!(count(&fresh, "mill.tasks").await, live);
-    let differences = drift::differences(fresh.client()).await.unwrap().unwrap();
+    let differences = drift::differences(&mut fresh.connect().await).await.unwrap().unwrap();
     assert!(differences.is_empty(), "{differences:?}");
     assert_eq!(fresh.value::<i64>(TORN).await, 0);
     let again = fresh.enqueue(EFFECT, ", queue => 'narrow', key => 'once'").await;

@@ -29,7 +29,7 @@ pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
     let databases =
         [context.database("targets_home").await?, context.database("targets_queue").await?];
     let target = context.database("targets_target").await?;
-    receipt::init(&target.session, &[]).await?;
+    receipt::init(&*target.session, &[]).await?;
     databases[1].session.batch_execute(DECLARE).await?;
     let configuration = context.directory.join("targets.toml");
     configure(&configuration, &target, home.readers)?;

@@ -5,10 +5,10 @@ use std::convert::Infallible;
 use std::rc::Rc;
 use std::time::Duration;
 
+use conninfo::Client;
 use queue::{TaskId, WorkerId, bulk, operate};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
-use tokio_postgres::Client;
 
 use crate::args::Global;
 use crate::session::Session;

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use conninfo::Client;
 use jiff::Timestamp;
 use queue::history::{self, OutcomeCount};
 #[cfg(test)]
@@ -10,7 +11,6 @@ use queue::queue_status::QueueStatus;
 use queue::task_queries::Running;
 use queue::workers::Worker;
 use queue::{QueueError, TaskId};
-use tokio_postgres::Client;
 
 use crate::fleet::status::{FleetStatus, Problem, problems};
 use crate::output::Output;

@@ -18,8 +18,8 @@
 
 use std::collections::BTreeMap;
 
+use conninfo::GenericClient;
 use jiff::Timestamp;
-use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
 
 use super::lanes::lane_scan;

@@ -5,8 +5,9 @@
 
 use std::fmt::Write;
 
+use conninfo::GenericClient;
+use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{GenericClient, Row};
 
 use crate::error::QueueError;
 

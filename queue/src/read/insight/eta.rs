@@ -6,9 +6,9 @@
 
 use std::collections::HashMap;
 
+use conninfo::GenericClient;
 use jiff::{SignedDuration, Timestamp};
 use pgmill_client::RunId;
-use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
 
 use crate::error::QueueError;

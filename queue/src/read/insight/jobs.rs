@@ -2,10 +2,10 @@
 
 pub mod versions;
 
+use conninfo::GenericClient;
 use jiff::Timestamp;
 use pgmill_client::Labels;
 use serde::Serialize;
-use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
 
 use crate::error::QueueError;

@@ -5,9 +5,10 @@
 //! takes a second with a million tasks. The statements here read a few index pages per lane. As in the
 //! claim, a range of one profile in the order leaves the planner only that index.
 
+use conninfo::GenericClient;
 use pgmill_client::Priority;
 use serde::Serialize;
-use tokio_postgres::{GenericClient, Row};
+use tokio_postgres::Row;
 
 use crate::error::QueueError;
 use crate::read::queue_status::QueueConditions;

@@ -17,10 +17,10 @@ pub use subscriptions::{FailingSubscription, failing_subscriptions};
 pub use targets::{HeldTarget, RestoredTarget, held_targets, restored_targets};
 pub use waiting_limits::{WaitingLimit, waiting_limits};
 
+use conninfo::GenericClient;
 use jiff::Timestamp;
 use pgmill_client::{RunId, TaskId};
 use serde::Serialize;
-use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
 
 use super::runs::newest;

@@ -1,9 +1,9 @@
 //! The last attempts of the tasks with one name, which show the usual duration.
 
+use conninfo::GenericClient;
 use jiff::Timestamp;
 use pgmill_client::{Outcome, TaskId};
 use serde::Serialize;
-use tokio_postgres::GenericClient;
 use tokio_postgres::types::{ToSql, Type};
 
 use crate::error::QueueError;

@@ -4,10 +4,10 @@
 //! runs and reports where it stopped. For runs in progress there is an index, regardless of their
 //! age.
 
+use conninfo::GenericClient;
 use jiff::{SignedDuration, Timestamp};
 use pgmill_client::{RunId, TaskId};
 use serde::Serialize;
-use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
 
 use crate::error::QueueError;

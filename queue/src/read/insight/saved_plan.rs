@@ -1,10 +1,10 @@
 //! Plans of tasks that were submitted with `explain`.
 
+use conninfo::GenericClient;
 use jiff::Timestamp;
 use pgmill_client::TaskId;
 use serde::Serialize;
 use serde_json::Value;
-use tokio_postgres::GenericClient;
 use tokio_postgres::types::{ToSql, Type};
 
 use crate::error::QueueError;

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use conninfo::GenericClient;
 use jiff::Timestamp;
 use pgmill_client::{Outcome, TaskId};
 use serde::Serialize;
-use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
 
 use crate::error::QueueError;

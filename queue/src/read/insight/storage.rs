@@ -3,9 +3,9 @@
 //! The queries on lock waits and connections read no table of the schema, so that they answer even
 //! while a session has locked such a table.
 
+use conninfo::GenericClient;
 use jiff::Timestamp;
 use serde::Serialize;
-use tokio_postgres::GenericClient;
 
 use crate::error::QueueError;
 use crate::read::doctor;

@@ -8,12 +8,13 @@
 
 use std::time::{Duration, Instant};
 
+use conninfo::GenericClient;
 use jiff::{SignedDuration, Timestamp};
 use pgmill_client::{Outcome, Priority, State, StoredOptions, TaskId};
 use serde::Serialize;
+use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
-use tokio_postgres::{GenericClient, Row};
 
 use crate::error::QueueError;
 use crate::read::insight::condition::Conditions;

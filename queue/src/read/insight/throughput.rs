@@ -4,10 +4,11 @@
 //! the number of attempts in the span: a minute with 1,000 attempts per second takes 50 ms. The
 //! caller reads each minute once and caches it.
 
+use conninfo::GenericClient;
 use jiff::Timestamp;
 use serde::Serialize;
+use tokio_postgres::Row;
 use tokio_postgres::types::Type;
-use tokio_postgres::{GenericClient, Row};
 
 use crate::error::QueueError;
 use crate::row::{FromRow, column, from_row};

@@ -1,8 +1,8 @@
 //! The session's login, its privileges, and the database clock.
 
+use conninfo::GenericClient;
 use jiff::Timestamp;
 use serde::Serialize;
-use tokio_postgres::GenericClient;
 
 use crate::error::QueueError;
 use crate::row::{FromRow, from_row};

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use conninfo::GenericClient;
 use jiff::Timestamp;
 use pgmill_client::{Mode, Priority, RunId, State, StoredOptions, TaskId};
 use serde::Serialize;
+use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{GenericClient, Row};
 
 use crate::error::QueueError;
 use crate::id::WorkerId;

@@ -1,6 +1,6 @@
 //! Groups and their task counts, with bounded counting.
 
-use tokio_postgres::GenericClient;
+use conninfo::GenericClient;
 
 use crate::error::QueueError;
 use crate::operator::group::Group;

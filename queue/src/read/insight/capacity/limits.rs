@@ -1,10 +1,11 @@
 //! Limits with their use, with bounded counting.
 
+use conninfo::GenericClient;
 use jiff::Timestamp;
 use pgmill_client::TaskId;
 use serde::Serialize;
+use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{GenericClient, Row};
 
 use crate::error::QueueError;
 use crate::operator::group::{ActivePeriod, active_period};

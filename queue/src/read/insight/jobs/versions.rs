@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use conninfo::GenericClient;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Map, Value};
-use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
 
 use crate::error::QueueError;

@@ -1,9 +1,9 @@
 //! Tasks of runs that wait for approval.
 
+use conninfo::GenericClient;
 use jiff::Timestamp;
 use pgmill_client::RunId;
 use serde::Serialize;
-use tokio_postgres::GenericClient;
 
 use crate::error::QueueError;
 use crate::row::{FromRow, from_row};

@@ -1,9 +1,9 @@
 //! Problems of the server that tasks notice: attempts that it interrupts, and the tasks that ran when it crashed.
 
+use conninfo::GenericClient;
 use jiff::Timestamp;
 use pgmill_client::TaskId;
 use serde::Serialize;
-use tokio_postgres::GenericClient;
 
 use crate::error::QueueError;
 use crate::row::{FromRow, from_row};

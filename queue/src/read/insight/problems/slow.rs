@@ -1,9 +1,9 @@
 //! Running tasks and runs that take longer than expected or much longer than usual, and late runs.
 
+use conninfo::GenericClient;
 use jiff::Timestamp;
 use pgmill_client::{RunId, TaskId};
 use serde::Serialize;
-use tokio_postgres::GenericClient;
 
 use crate::error::QueueError;
 use crate::row::{FromRow, from_row};

@@ -1,8 +1,8 @@
 //! Targets that were restored to an earlier time, or are held back.
 
+use conninfo::GenericClient;
 use jiff::Timestamp;
 use serde::Serialize;
-use tokio_postgres::GenericClient;
 
 use crate::error::QueueError;
 use crate::row::{FromRow, from_row};
