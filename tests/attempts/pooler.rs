@@ -154,7 +154,7 @@ async fn an_error_names_the_setting_that_another_client_has_left_in_the_session(
     let url = pooler.url(&database);
     let login: String = database.value("SELECT session_user::text").await;
     let role = format!(
-        "has the role pg_monitor instead of {login}, by ALTER ROLE … SET role, or by a SET ROLE"
+        "another client of a pooler, or ALTER ROLE … SET role, has given the session the role pg_monitor instead of {login}"
     );
     for (setting, cause) in [
         (

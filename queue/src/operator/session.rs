@@ -54,8 +54,8 @@ impl Refusal {
             Self::ReadOnly => read_only.then(|| read_only_cause(&source)),
             Self::Unprivileged => assumed.then(|| {
                 format!(
-                    "the session has the role {role} instead of {login}, by ALTER ROLE … SET role, or by a SET \
-                     ROLE that another client of a pooler has left"
+                    "another client of a pooler, or ALTER ROLE … SET role, has given the session the role {role} \
+                     instead of {login}"
                 )
             }),
         }
