@@ -348,6 +348,40 @@ async fn a_task_whose_worker_loses_all_sessions_has_not_failed() {
     assert_eq!(database.attempts(id).await, "interrupted succeeded");
 }
 
+/// As above, during COMMIT, and the worker finds out late what has become of it.
+#[tokio::test]
+async fn a_commit_whose_worker_loses_all_sessions_for_a_while_has_not_failed() {
+    let (database, _worker) = start(&[]).await;
+    database
+        .execute(
+            "CREATE TABLE rows (n int);
+             CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS $$
+             BEGIN PERFORM pg_advisory_xact_lock_shared(7); RETURN NULL; END $$;
+             CREATE CONSTRAINT TRIGGER wait AFTER INSERT ON rows DEFERRABLE INITIALLY DEFERRED
+                 FOR EACH ROW EXECUTE FUNCTION wait();
+             SELECT pg_advisory_lock(7)",
+        )
+        .await;
+    let id = database.enqueue("INSERT INTO rows VALUES (1)", ", max_attempts => 1").await;
+    database.until_waiting_for_lock(id).await;
+    let limit = |n: i32| format!("ALTER DATABASE \"{}\" CONNECTION LIMIT {n}", database.name());
+    database
+        .execute(&format!(
+            "CREATE TABLE ended AS SELECT clock_timestamp() AS at; {};
+             SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()
+                 AND datname = current_database()",
+            limit(0)
+        ))
+        .await;
+    eventually("the worker is without sessions for a while", async || {
+        database.value::<bool>("SELECT clock_timestamp() > at + interval '2 s' FROM ended").await
+    })
+    .await;
+    database.execute(&format!("{}; SELECT pg_advisory_unlock(7)", limit(-1))).await;
+    assert_eq!(database.outcome(id).await, "succeeded");
+    assert_eq!(database.attempts(id).await, "interrupted succeeded");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn tasks_that_create_the_same_object_all_succeed_though_none_may_fail() {
     let database = Database::new().await;

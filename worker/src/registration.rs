@@ -11,7 +11,7 @@
 //! claims but is not registered.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use fleet_decisions::registration_state::RegistrationState;
 use queue::QueueError;
@@ -74,9 +74,9 @@ impl Registration {
         });
     }
 
-    /// Returns whether the control session was lost within this time.
-    pub(crate) fn lost_within(&self, time: Duration) -> bool {
-        self.0.borrow().lost_at.is_some_and(|at| at.elapsed() < time)
+    /// Returns whether the control session was lost at this time or later.
+    pub(crate) fn lost_since(&self, time: Instant) -> bool {
+        self.0.borrow().lost_at.is_some_and(|at| at >= time)
     }
 
     /// Resolves once the control session is lost or does not answer.

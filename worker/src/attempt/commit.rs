@@ -1,6 +1,7 @@
 //! Commits the effects of an attempt with its completion.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use futures_util::{TryStreamExt, future};
 use queue::complete::{LOST, Success, TRANSACTION_ENDED, complete, completion_statement};
@@ -111,6 +112,8 @@ struct CommitResult {
 pub(crate) struct Ended {
     pub(crate) completion: Completion,
     pub(crate) stopped: Option<StopReason>,
+    /// When the result was known.
+    pub(crate) at: Instant,
     /// The transaction of the next task, which runs already.
     pub(crate) next: Option<OpenedTransaction>,
 }
@@ -132,6 +135,7 @@ pub(crate) async fn commit(
         Supervised::Done(commit_result) => (Some(commit_result), None),
         Supervised::Stopped(reason, commit_result) => (commit_result, Some(reason)),
     };
+    let at = Instant::now();
     let clean = commit_result.as_ref().is_some_and(|commit_result| commit_result.clean);
     let (completion, mut next) = match commit_result {
         Some(commit_result) => (commit_result.completion, commit_result.next),
@@ -155,7 +159,7 @@ pub(crate) async fn commit(
     if matches!(&completion, Completion::Refused(error) if error.outdated_plan()) {
         session.retire();
     }
-    Ended { completion, stopped, next }
+    Ended { completion, stopped, at, next }
 }
 
 impl Session {

@@ -173,7 +173,7 @@ impl Executor {
             Err(interruption) => interruption,
         };
         if let Interruption::Failed(error) = &mut interruption {
-            find_terminator(&session.host, session.server(), error).await;
+            find_terminator(&session.host, session.server(), Instant::now(), error).await;
         }
         match &interruption {
             Interruption::Failed(error) => {
@@ -212,7 +212,7 @@ impl Executor {
             ..self.supervisor(session, claim, &mut task.stop, begun)
         };
         let success = [Success::now(claim, &report)];
-        let Ended { completion, stopped, next: opened } =
+        let Ended { completion, stopped, at, next: opened } =
             commit(session, supervisor, &success, &xact, next).await;
         if let Some(receipt) = claim.receipt() {
             let ended = (completion, stopped);
@@ -235,7 +235,7 @@ impl Executor {
                 CommitResolution::Lost => return Committed::Ended(AttemptResult::Lost, None),
                 CommitResolution::RolledBack => {
                     if let Some(error) = &mut error {
-                        find_terminator(&session.host, session.server(), error).await;
+                        find_terminator(&session.host, session.server(), at, error).await;
                     }
                     error
                 }
@@ -285,7 +285,7 @@ impl Executor {
             };
         };
         if let Interruption::Failed(error) = &mut interruption {
-            find_terminator(&session.host, session.server(), error).await;
+            find_terminator(&session.host, session.server(), Instant::now(), error).await;
         }
         let (stopped, error) = match &interruption {
             Interruption::Failed(error) => (false, Some(error)),

@@ -124,7 +124,8 @@ impl Executor {
             // when they run again.
             lost => {
                 if let Some(Err(mut error)) = lost {
-                    find_terminator(&session.host, session.server(), &mut error).await;
+                    find_terminator(&session.host, session.server(), Instant::now(), &mut error)
+                        .await;
                 }
                 session.retire();
                 session.host.ensure_gone(session.identity()).await;

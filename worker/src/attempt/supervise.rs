@@ -6,7 +6,7 @@
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use conninfo::ConnectionTarget;
 use fleet_decisions::timing::{ESCALATION_DELAY, MAX_IDLE, PROBE_INTERVAL};
@@ -191,8 +191,14 @@ async fn deadline(limit: Option<Duration>) {
 /// otherwise the stop of the server, which is not the fault of the task. Nor is it if the worker's own
 /// session has ended at the same time. If the session ended without a message, its backend may have
 /// crashed: returns when the server has ended all sessions then, because `mill.detect_crash` finds the
-/// tasks whose ends are not recorded yet. `before`: the server of the session.
-pub(crate) async fn find_terminator(host: &Control, before: Server, error: &mut ExecutionError) {
+/// tasks whose ends are not recorded yet. `before`: the server of the session. `at`: when the
+/// end of the session was seen.
+pub(crate) async fn find_terminator(
+    host: &Control,
+    before: Server,
+    at: Instant,
+    error: &mut ExecutionError,
+) {
     let sqlstate = error.database_error().sqlstate.as_deref();
     let by_administrator = sqlstate == Some(ADMIN_SHUTDOWN);
     if !error.connection_lost() || sqlstate.is_some() && !by_administrator {
@@ -200,7 +206,9 @@ pub(crate) async fn find_terminator(host: &Control, before: Server, error: &mut 
     }
     // A server that stops ends its sessions one after another.
     sleep(STOP_DURATION).await;
-    if by_administrator && !host.registration().lost_within(2 * STOP_DURATION) {
+    let lost_with_it =
+        at.checked_sub(STOP_DURATION).is_none_or(|begun| host.registration().lost_since(begun));
+    if by_administrator && !lost_with_it {
         let now = answered(async { server(&*host.get().await?).await }).await;
         if now.is_ok_and(|now| now == before) {
             error.set_condition(Condition::Terminated);
