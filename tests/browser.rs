@@ -272,6 +272,17 @@ async fn an_operator_resolves_incidents_in_a_browser() {
     assert_eq!(session.posted, pressed, "submitted forms");
 }
 
+/// A part of the test above, in about a minute.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a browser: make browser ONLY=screens"]
+async fn screens_are_sound_in_a_browser_and_an_operator_can_sign_in() {
+    let Some(folder) = browser() else { return };
+    let _one = ONE.lock().await;
+    let mut session = OperatorSession::new(folder).await;
+    session.incidents.grow_hostile().await;
+    session.run_parts(&["screens", "signIn"]).await;
+}
+
 /// Finds each incident from Overview and resolves it; the database confirms the result.
 async fn incidents_are_resolved(session: &mut OperatorSession) {
     let parts =

@@ -12,6 +12,9 @@ use crate::runs::run::{end, job, start};
 const SEED: &str = include_str!("seed.sql");
 const HOSTILE: &str = include_str!("hostile.sql");
 
+/// Why the workers of these tests have the rights of a superuser.
+const MAINTAINS: &str = "tasks refresh and vacuum what the seed has created";
+
 /// Number of loads that run before their tables exist.
 pub(super) const FAILED: usize = 12;
 
@@ -121,7 +124,8 @@ impl Incidents {
 
     /// Adds a worker that serves only this queue.
     pub(super) fn add_worker(&mut self, queue: &str) {
-        self.workers.push(Worker::start(&self.database, &["--readers", "2", "--queues", queue]));
+        let flags = ["--readers", "2", "--queues", queue];
+        self.workers.push(Worker::start_as_superuser(&self.database, MAINTAINS, &flags));
     }
 
     /// Releases the locks of Ann's session.
@@ -136,7 +140,8 @@ impl Incidents {
 /// Starts two workers for most queues, and a draining one, with names that suit screenshots.
 async fn workers(database: &Database) -> Vec<Worker> {
     let flags = ["--readers", "8", "--heartbeat-interval", "200ms", "--queues"];
-    let start = |queues| Worker::start(database, &[&flags[..], &[queues]].concat());
+    let start =
+        |queues| Worker::start_as_superuser(database, MAINTAINS, &[&flags[..], &[queues]].concat());
     let workers = vec![start(QUEUES), start(QUEUES), start("archive")];
     eventually("the workers are registered", async || {
         database.value::<i64>("SELECT count(*) FROM mill.workers").await == 3
