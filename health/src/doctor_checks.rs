@@ -4,7 +4,7 @@ mod catalog;
 mod citus;
 mod server;
 
-pub use catalog::{collations, indexes, locks, notify_queue};
+pub use catalog::catalog;
 pub use citus::citus;
 pub use server::{overrides, server, settings, transaction_ids};
 

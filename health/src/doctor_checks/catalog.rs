@@ -1,6 +1,6 @@
 //! Checks of what operations leave behind or use up: collations, invalid indexes, the queue of NOTIFY, locks.
 
-use queue::catalog::{ChangedCollation, LockTable};
+use queue::catalog::{Catalog, ChangedCollation, LockTable};
 use terminal::counted;
 
 use super::Finding;
@@ -8,9 +8,18 @@ use super::Finding;
 /// Number of names that a message lists.
 const LISTED: usize = 5;
 
-/// Checks that no collation has changed since indexes were built with it.
+/// Checks all of these.
 #[must_use]
-pub fn collations(changed: &[ChangedCollation]) -> Vec<Finding> {
+pub fn catalog(facts: &Catalog) -> Vec<Finding> {
+    let mut findings = collations(&facts.changed_collations);
+    findings.push(indexes(&facts.invalid_indexes));
+    findings.push(notify_queue(facts.notify_usage));
+    findings.push(locks(&facts.locks));
+    findings
+}
+
+/// Checks that no collation has changed since indexes were built with it.
+fn collations(changed: &[ChangedCollation]) -> Vec<Finding> {
     const CHECK: &str = "collations";
     if changed.is_empty() {
         return vec![Finding::ok(CHECK, "no version has changed")];
@@ -36,8 +45,7 @@ pub fn collations(changed: &[ChangedCollation]) -> Vec<Finding> {
 }
 
 /// Checks that all indexes of the database are valid. `invalid` has the names of the others.
-#[must_use]
-pub fn indexes(invalid: &[String]) -> Finding {
+fn indexes(invalid: &[String]) -> Finding {
     const CHECK: &str = "indexes";
     if invalid.is_empty() {
         return Finding::ok(CHECK, "all are valid");
@@ -55,8 +63,7 @@ pub fn indexes(invalid: &[String]) -> Finding {
 }
 
 /// Checks the queue of NOTIFY, of which `usage` is in use, from 0 to 1.
-#[must_use]
-pub fn notify_queue(usage: f64) -> Finding {
+fn notify_queue(usage: f64) -> Finding {
     const CHECK: &str = "notify queue";
     const FILLING: f64 = 0.1;
     let message = format!("{:.0} % full", usage * 100.0);
@@ -72,8 +79,7 @@ pub fn notify_queue(usage: f64) -> Finding {
 }
 
 /// Checks the size of the server's lock table.
-#[must_use]
-pub fn locks(table: &LockTable) -> Finding {
+fn locks(table: &LockTable) -> Finding {
     const CHECK: &str = "locks";
     let LockTable { slots, used, history } = *table;
     let message = format!(

@@ -41,11 +41,8 @@ pub(crate) async fn run(session: &mut Session, out: &Output) -> Result<u8, Failu
     let client = &session.client;
     findings.push(doctor_checks::transaction_ids(&doctor::oldest_database(client).await?));
     findings.extend(doctor_checks::settings(&doctor::settings(client).await?));
-    let collations = catalog::changed_collations(client, server.version_number).await?;
-    findings.extend(doctor_checks::collations(&collations));
-    findings.push(doctor_checks::indexes(&catalog::invalid_indexes(client).await?));
-    findings.push(doctor_checks::notify_queue(catalog::notify_usage(client).await?));
-    findings.push(doctor_checks::locks(&catalog::lock_table(client).await?));
+    let catalog = catalog::catalog(client, server.version_number).await?;
+    findings.extend(doctor_checks::catalog(&catalog));
     findings.extend(environment_checks(client, found).await?);
     let code = if findings.iter().any(|finding| finding.status == CheckStatus::Problem) {
         exit::FAILURE

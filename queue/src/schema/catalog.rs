@@ -66,30 +66,36 @@ pub struct LockTable {
 
 from_row! { LockTable { slots, used, history } }
 
-/// Returns the database and the collations in use whose versions differ from those of the server.
-/// `version_number` is the number of the server, such as 150018.
-pub async fn changed_collations(
+/// The facts of a database.
+#[derive(Clone, Debug)]
+pub struct Catalog {
+    /// The database and the collations in use whose versions differ from those of the server.
+    pub changed_collations: Vec<ChangedCollation>,
+    /// Names of the invalid indexes that no session is building, newest first.
+    pub invalid_indexes: Vec<String>,
+    /// Share of the queue of NOTIFY that is in use, from 0 to 1.
+    pub notify_usage: f64,
+    /// The lock table.
+    pub locks: LockTable,
+}
+
+/// Reads the facts. `version_number` is the number of the server, such as 150018.
+pub async fn catalog(
     client: &impl GenericClient,
     version_number: i32,
-) -> Result<Vec<ChangedCollation>, QueueError> {
-    let mut rows = client.query_typed(COLLATIONS, &[]).await?;
+) -> Result<Catalog, QueueError> {
+    let mut collations = client.query_typed(COLLATIONS, &[]).await?;
     if version_number >= 150_000 {
-        rows.extend(client.query_typed(DATABASE_COLLATION, &[]).await?);
+        collations.extend(client.query_typed(DATABASE_COLLATION, &[]).await?);
     }
-    rows.iter().map(ChangedCollation::from_row).collect()
-}
-
-/// Returns the names of the database's invalid indexes that no session is building, newest first.
-pub async fn invalid_indexes(client: &impl GenericClient) -> Result<Vec<String>, QueueError> {
-    client.query_typed(INVALID_INDEXES, &[]).await?.iter().map(scalar).collect()
-}
-
-/// Returns the share of the queue of NOTIFY that is in use, from 0 to 1.
-pub async fn notify_usage(client: &impl GenericClient) -> Result<f64, QueueError> {
-    scalar(&client.query_typed(NOTIFY_USAGE, &[]).await?[0])
-}
-
-/// Returns the size and the use of the lock table.
-pub async fn lock_table(client: &impl GenericClient) -> Result<LockTable, QueueError> {
-    LockTable::from_row(&client.query_typed(LOCKS, &[]).await?[0])
+    let invalid = client.query_typed(INVALID_INDEXES, &[]).await?;
+    Ok(Catalog {
+        changed_collations: collations
+            .iter()
+            .map(ChangedCollation::from_row)
+            .collect::<Result<_, _>>()?,
+        invalid_indexes: invalid.iter().map(scalar).collect::<Result<_, _>>()?,
+        notify_usage: scalar(&client.query_typed(NOTIFY_USAGE, &[]).await?[0])?,
+        locks: LockTable::from_row(&client.query_typed(LOCKS, &[]).await?[0])?,
+    })
 }

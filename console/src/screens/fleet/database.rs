@@ -119,11 +119,8 @@ impl DatabaseDetail {
         let mut checks = vec![doctor_checks::server(&server)];
         checks.push(doctor_checks::transaction_ids(&doctor::oldest_database(&**tx).await?));
         checks.extend(doctor_checks::settings(&doctor::settings(&**tx).await?));
-        let collations = catalog::changed_collations(&**tx, server.version_number).await?;
-        checks.extend(doctor_checks::collations(&collations));
-        checks.push(doctor_checks::indexes(&catalog::invalid_indexes(&**tx).await?));
-        checks.push(doctor_checks::notify_queue(catalog::notify_usage(&**tx).await?));
-        checks.push(doctor_checks::locks(&catalog::lock_table(&**tx).await?));
+        let catalog = catalog::catalog(&**tx, server.version_number).await?;
+        checks.extend(doctor_checks::catalog(&catalog));
         checks.extend(doctor_checks::overrides(&doctor::overrides(&**tx).await?));
         checks.extend(doctor_checks::memberships(&doctor::memberships(&**tx).await?));
         checks.push(doctor_checks::horizon(&horizon, doctor::hidden_sessions(&**tx).await?));
