@@ -190,6 +190,13 @@ pub struct SessionIdentity {
     pub started_at: Timestamp,
 }
 
+impl SessionIdentity {
+    /// Returns the pid and the start time as parameters of a statement.
+    pub(crate) fn params(&self) -> [(&(dyn ToSql + Sync), Type); 2] {
+        [(&self.pid, Type::INT4), (&self.started_at, Type::TIMESTAMPTZ)]
+    }
+}
+
 /// A claim, the session that it is for, and the lane that it came from.
 #[derive(Debug)]
 #[must_use = "a claim that is dropped leaves its task running until the worker is declared dead"]

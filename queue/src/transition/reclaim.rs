@@ -178,11 +178,7 @@ pub async fn end_session(
     client: &impl GenericClient,
     session: SessionIdentity,
 ) -> Result<(), QueueError> {
-    let params = [
-        (&session.pid as &(dyn ToSql + Sync), Type::INT4),
-        (&session.started_at, Type::TIMESTAMPTZ),
-    ];
-    client.query_typed(END_SESSION, &params).await?;
+    client.query_typed(END_SESSION, &session.params()).await?;
     Ok(())
 }
 
@@ -194,11 +190,7 @@ pub async fn end_idle_transaction(
     client: &impl GenericClient,
     session: SessionIdentity,
 ) -> Result<bool, QueueError> {
-    let params = [
-        (&session.pid as &(dyn ToSql + Sync), Type::INT4),
-        (&session.started_at, Type::TIMESTAMPTZ),
-    ];
-    column(&client.query_typed(END_IDLE_TRANSACTION, &params).await?[0], "ended")
+    column(&client.query_typed(END_IDLE_TRANSACTION, &session.params()).await?[0], "ended")
 }
 
 /// Returns whether the COMMIT of a backend waits for a synchronous standby.
@@ -209,11 +201,7 @@ pub async fn waits_for_standby(
     client: &impl GenericClient,
     session: SessionIdentity,
 ) -> Result<bool, QueueError> {
-    let params = [
-        (&session.pid as &(dyn ToSql + Sync), Type::INT4),
-        (&session.started_at, Type::TIMESTAMPTZ),
-    ];
-    scalar(&client.query_typed(WAITS_FOR_STANDBY, &params).await?[0])
+    scalar(&client.query_typed(WAITS_FOR_STANDBY, &session.params()).await?[0])
 }
 
 /// Returns whether a backend has ended, or has been idle for longer than `max_idle`.
@@ -223,11 +211,8 @@ pub async fn session_gone(
     max_idle: Option<Duration>,
 ) -> Result<bool, QueueError> {
     let max_idle_seconds = max_idle.map(|max_idle| max_idle.as_secs_f64());
-    let params = [
-        (&session.pid as &(dyn ToSql + Sync), Type::INT4),
-        (&session.started_at, Type::TIMESTAMPTZ),
-        (&max_idle_seconds, Type::FLOAT8),
-    ];
+    let [pid, started_at] = session.params();
+    let params = [pid, started_at, (&max_idle_seconds as &(dyn ToSql + Sync), Type::FLOAT8)];
     scalar(&client.query_typed(SESSION_GONE, &params).await?[0])
 }
 
