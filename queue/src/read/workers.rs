@@ -11,16 +11,18 @@ use crate::error::QueueError;
 use crate::heartbeat::UnconnectedReaders;
 use crate::id::WorkerId;
 use crate::row::{FromRow, column, from_row};
+use crate::worker::poll::session_alive;
 
 /// Counts running tasks through the index `tasks_running`, because `busy` is the older value of the
 /// worker's last heartbeat.
-const WORKERS: &str = "SELECT /* queue.workers */ w.id, s.host, s.pid, s.version, s.started_at, w.heartbeat_at,
+const WORKERS: &str = concat!(
+    "SELECT /* queue.workers */ w.id, s.host, s.pid, s.version, s.started_at, w.heartbeat_at,
     extract(epoch FROM now() - w.heartbeat_at)::float8 AS heartbeat_age_seconds,
     extract(epoch FROM w.orphan_timeout)::float8 AS orphan_timeout_seconds,
     now() - w.heartbeat_at < w.orphan_timeout AS alive,
-    CASE WHEN w.session_pid IS NULL THEN w.session_lock_key IN (SELECT mill.live_sessions())
-        ELSE coalesce((w.session_pid, w.session_started_at)
-            IN (SELECT b.pid, b.started_at FROM mill.live_backends() b), true) END AS session_alive, w.draining, w.readers,
+    ",
+    session_alive!(),
+    " AS session_alive, w.draining, w.readers,
     (SELECT count(*) FROM mill.tasks t WHERE t.state = 'running' AND t.claimed_by = w.id) AS running,
     w.queues, coalesce(r.readers, 0) AS reserved, s.schema_version, w.error,
     extract(epoch FROM now() - w.error_since)::float8 AS error_seconds,
@@ -28,7 +30,8 @@ const WORKERS: &str = "SELECT /* queue.workers */ w.id, s.host, s.pid, s.version
 FROM mill.workers w LEFT JOIN mill.worker_starts s ON s.id = w.id
     LEFT JOIN (SELECT p.worker_id, sum(p.reserved)::int4 AS readers FROM mill.reserved_by_profile() p
         GROUP BY p.worker_id) AS r ON r.worker_id = w.id
-ORDER BY s.host, s.pid, w.id";
+ORDER BY s.host, s.pid, w.id"
+);
 
 /// A worker process.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]

@@ -12,6 +12,17 @@ use crate::id::WorkerId;
 use crate::row::{column, duration};
 use crate::transition::reclaim::Peer;
 
+/// SQL expression: whether the control session of worker `w` exists. A worker of version 1 holds an
+/// advisory lock instead of naming its session. A session that the server hides counts as alive.
+macro_rules! session_alive {
+    () => {
+        "CASE WHEN w.session_pid IS NULL THEN w.session_lock_key IN (SELECT mill.live_sessions())
+        ELSE coalesce((w.session_pid, w.session_started_at)
+            IN (SELECT b.pid, b.started_at FROM mill.live_backends() b), true) END"
+    };
+}
+pub(crate) use session_alive;
+
 /// Peers are registered workers, and workers that hold claims but are not registered. The latter
 /// exist after a crash of the server, when no worker is registered, and are found with a loose
 /// index scan over `tasks_running`.
@@ -19,7 +30,8 @@ use crate::transition::reclaim::Peer;
 /// Whether a task is pending or blocked is read in the order of an index, which makes the planner
 /// read that index. EXISTS has no order, so it scans the table if many tasks have the state, and reads
 /// all tasks of other states that come before.
-const POLL: &str = "WITH /* queue.poll */ RECURSIVE holder (id) AS (
+const POLL: &str = concat!(
+    "WITH /* queue.poll */ RECURSIVE holder (id) AS (
     (SELECT t.claimed_by FROM mill.tasks t WHERE t.state = 'running' AND $5
      ORDER BY t.claimed_by LIMIT 1)
     UNION ALL
@@ -28,10 +40,9 @@ const POLL: &str = "WITH /* queue.poll */ RECURSIVE holder (id) AS (
         WHERE t.state = 'running' AND t.claimed_by > holder.id
         ORDER BY t.claimed_by LIMIT 1) AS next
 ), peer (id, heartbeat, session_alive, heartbeat_age, last_heartbeat, heartbeat_interval) AS (
-    SELECT w.id, w.heartbeat, CASE WHEN w.session_pid IS NULL THEN w.session_lock_key IN (SELECT mill.live_sessions())
-            ELSE coalesce((w.session_pid, w.session_started_at)
-                IN (SELECT b.pid, b.started_at FROM mill.live_backends() b), true) END,
-        extract(epoch FROM now() - w.heartbeat_at)::float8, w.heartbeat_at,
+    SELECT w.id, w.heartbeat, ",
+    session_alive!(),
+    ", extract(epoch FROM now() - w.heartbeat_at)::float8, w.heartbeat_at,
         extract(epoch FROM w.heartbeat_interval)::float8
     FROM mill.workers w WHERE w.id <> $1 AND $3
     UNION ALL
@@ -72,7 +83,8 @@ FROM (SELECT coalesce(array_agg(id), '{}') AS ids, coalesce(array_agg(heartbeat)
         coalesce(array_agg(session_alive), '{}') AS sessions_alive, coalesce(array_agg(heartbeat_age), '{}') AS heartbeat_ages,
         coalesce(array_agg(last_heartbeat), '{}') AS last_heartbeats,
         coalesce(array_agg(heartbeat_interval), '{}') AS heartbeat_intervals
-    FROM peer) AS p";
+    FROM peer) AS p"
+);
 
 /// The limit of runs in [`POLL`].
 const MAX_RUNS: usize = 100;
