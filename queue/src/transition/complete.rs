@@ -61,10 +61,12 @@ pub async fn complete(
     xact: Option<&str>,
 ) -> Result<(), Error> {
     if let ([Success { claim, ran_until: None, report }], Some(xact)) = (successes, xact) {
+        // No transaction has the number 0.
+        let number = xact.parse().unwrap_or_default();
         let report_bytes = report_json(report).map(|report| report.to_string().into_bytes());
         let params: [(&(dyn ToSql + Sync), Type); 5] = [
             (/* task_id */ &claim.id.0, Type::INT8),
-            (/* proof */ &proof(claim, xact), Type::TEXT),
+            (/* proof */ &proof(claim, number), Type::TEXT),
             (/* xact */ &xact, Type::TEXT),
             (/* row_count */ &rows(report), Type::INT8),
             (/* report */ &report_bytes, Type::BYTEA),
@@ -105,15 +107,14 @@ pub fn completion_statement(success: &Success<'_>, xact: &str) -> Option<String>
     }
     let xact: u64 = xact.parse().ok()?;
     let rows = rows(report).map_or("NULL".to_owned(), |rows| rows.to_string());
-    let (id, proof) = (claim.id, proof(claim, &xact.to_string()));
+    let (id, proof) = (claim.id, proof(claim, xact));
     Some(format!(
         "SELECT /* queue.complete_unreported */ mill.complete_with_proof({id}, '{proof}', '{xact}', {rows}, NULL)"
     ))
 }
 
 /// Returns the proof of `mill.complete_with_proof` that the caller knows the token.
-fn proof(claim: &Claim, xact: &str) -> String {
-    let xact: u64 = xact.parse().unwrap_or_default();
+fn proof(claim: &Claim, xact: u64) -> String {
     let hash = Sha256::new().chain_update(claim.token.0).chain_update(xact.to_be_bytes());
     hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
