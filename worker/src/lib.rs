@@ -5,8 +5,8 @@
 //! are the background services, `startup` starts and stops the process, `library` embeds the worker
 //! in another program, and `telemetry` reports what the process does. The modules at the top level
 //! are shared by all of these. They are reached through a `context`: `control`, the sessions to the
-//! queue; `registration`; `repeated_errors` and `reader_sessions`; `shutdown`; and `wakeup`. What a worker decides without
-//! I/O, and all intervals, are in the crate `fleet-decisions`.
+//! queue; `registration`; `repeated_errors` and `reader_sessions`; `shutdown`; and `wakeup`. What a
+//! worker decides without I/O, and all intervals, are in the crate `fleet-decisions`.
 
 mod attempt;
 mod claim;

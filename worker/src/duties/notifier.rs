@@ -161,7 +161,9 @@ impl Sender {
         });
         // Without a record, the claim expires and the message is sent again.
         match recorded.await {
-            Ok(()) => drop(control.errors().ends(RECORD)),
+            Ok(()) => {
+                control.errors().ends(RECORD);
+            }
             Err(error) if control.errors().begins(RECORD) => {
                 let subscription = &message.subscription;
                 tracing::warn!(subscription, %error, "recording the result of a notification failed");
