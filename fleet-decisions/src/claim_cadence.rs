@@ -18,6 +18,8 @@ const PAUSE_DIVISOR: u32 = 10;
 pub struct ClaimCadence {
     poll_interval: Duration,
     poll: Backoff,
+    /// Time of the next poll. A reader that becomes idle before then does not put it off.
+    poll_at: Option<Instant>,
     /// Time of the last task, while the claimer polls according to the time since then.
     found_at: Option<Instant>,
     /// Time until which the database has a record that this worker watches its lanes.
@@ -49,6 +51,7 @@ impl ClaimCadence {
         Self {
             poll_interval,
             poll: Backoff::up_to(poll_interval),
+            poll_at: None,
             found_at: None,
             watch_recorded_until: None,
             notified: false,
@@ -60,7 +63,7 @@ impl ClaimCadence {
 
     /// Records that a session for claims is in use: polls often at first.
     pub fn connected(&mut self) {
-        self.poll = Backoff::up_to(self.poll_interval);
+        self.poll_often();
         self.watch_recorded_until = None;
     }
 
@@ -101,6 +104,7 @@ impl ClaimCadence {
     ) -> Option<bool> {
         if found {
             self.found_at = Some(now);
+            self.poll_at = None;
         }
         let busy = found || in_flight > 0;
         let known = busy || swept;
@@ -131,7 +135,7 @@ impl ClaimCadence {
         self.notified = false;
         if !exclusive {
             self.found_at = None;
-            self.poll = Backoff::up_to(self.poll_interval);
+            self.poll_often();
         }
     }
 
@@ -152,7 +156,7 @@ impl ClaimCadence {
     pub fn notified(&mut self, sweep_requested: bool, lanes: &mut Lanes) {
         lanes.mark_all_nonempty();
         if !sweep_requested {
-            self.poll = Backoff::up_to(self.poll_interval);
+            self.poll_often();
             (self.notified, self.unswept_notification) = (true, true);
         }
     }
@@ -166,10 +170,13 @@ impl ClaimCadence {
             && (self.idle_unconfirmed || self.found_at.is_some() || !self.poll.at_max())
     }
 
-    /// Returns the wait before the claimer's next poll.
-    pub fn next_poll_in(&mut self, now: Instant, random: &mut impl Rng) -> Duration {
+    /// Returns the time of the claimer's next poll. See [`ClaimCadence::polled`].
+    pub fn next_poll_at(&mut self, now: Instant, random: &mut impl Rng) -> Instant {
+        if let Some(at) = self.poll_at {
+            return at;
+        }
         let pause = self.found_at.map(|at| now.saturating_duration_since(at) / PAUSE_DIVISOR);
-        match pause {
+        let wait = match pause {
             Some(pause) if pause < self.poll_interval => {
                 pause.max(WATCH_INTERVAL).min(self.poll_interval)
             }
@@ -177,7 +184,20 @@ impl ClaimCadence {
                 self.found_at = None;
                 self.poll.step(random)
             }
-        }
+        };
+        *self.poll_at.insert(now + wait)
+    }
+
+    /// Begins a poll: the claimer looks for tasks in all lanes again.
+    pub fn polled(&mut self, lanes: &mut Lanes) {
+        lanes.mark_all_nonempty();
+        self.poll_at = None;
+    }
+
+    /// Starts the waits between polls over.
+    fn poll_often(&mut self) {
+        self.poll = Backoff::up_to(self.poll_interval);
+        self.poll_at = None;
     }
 
     /// Returns whether the claims are to be compared with those in the database. The request is
@@ -219,8 +239,9 @@ mod tests {
         let mut now = begun;
         cadence.end_claim(true, 0, false, now);
         while cadence.polls(1) {
-            now += cadence.next_poll_in(now, &mut rand::rng());
+            now = cadence.next_poll_at(now, &mut rand::rng());
             polls.push(now - begun);
+            cadence.polled(&mut Lanes::default());
             assert_eq!(cadence.end_claim(false, 0, true, now), Some(true));
         }
         polls
@@ -247,7 +268,21 @@ mod tests {
         assert_eq!(cadence.watch_change(begun), Some(WatchChange::Watch));
         cadence.watches(false, begun);
         assert_eq!(cadence.watch_change(begun), None);
-        assert!(cadence.next_poll_in(begun, &mut rand::rng()) >= Duration::from_millis(25));
+        assert!(cadence.next_poll_at(begun, &mut rand::rng()) >= begun + Duration::from_millis(25));
+    }
+
+    #[test]
+    fn a_reader_that_becomes_idle_does_not_put_off_the_next_poll() {
+        let begun = Instant::now();
+        let mut cadence = ClaimCadence::new(POLL_INTERVAL, begun);
+        cadence.end_claim(true, 0, false, begun);
+        let at = cadence.next_poll_at(begun, &mut rand::rng());
+        let later = begun + WATCH_INTERVAL / 2;
+        cadence.begin_claim(false, &Lanes::default(), later);
+        cadence.end_claim(false, 1, false, later);
+        assert_eq!(cadence.next_poll_at(later, &mut rand::rng()), at);
+        cadence.polled(&mut Lanes::default());
+        assert!(cadence.next_poll_at(at, &mut rand::rng()) > at);
     }
 
     #[test]

@@ -38,8 +38,8 @@ fn every_planted_bug_is_found() {
         // A larger fleet shows that all workers poll at once; a rare coincidence needs some seeds.
         let (workers, readers, first) = match bug {
             Bug::Lockstep => (30, 2, 1),
-            Bug::RestartUnreported => (6, 8, 120),
-            Bug::FutureHeartbeatClamped => (6, 8, 260),
+            Bug::RestartUnreported => (6, 8, 130),
+            Bug::FutureHeartbeatClamped => (6, 8, 710),
             _ => (6, 8, 1),
         };
         let planted = |seed| run(Options { bug: Some(*bug), workers, readers, ..options(seed) });

@@ -16,7 +16,7 @@ use queue::enqueue::notify;
 use queue::server::{Server, server};
 use queue::{Priority, QueueError, release};
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::{sleep, sleep_until, timeout};
+use tokio::time::{sleep_until, timeout};
 use tokio_util::task::TaskTracker;
 
 use crate::attempt::finish::release_unstarted;
@@ -156,7 +156,7 @@ impl Claimer {
                 }
             }
             let polls = state.cadence.polls(state.idle.len());
-            let poll_in = state.cadence.next_poll_in(Instant::now(), &mut rand::rng());
+            let poll_at = state.cadence.next_poll_at(Instant::now(), &mut rand::rng());
             let full_at = state.cadence.watch_recorded_until().filter(|_| state.idle.is_empty());
             // A notification that arrived since the last claim is kept, so none is missed.
             tokio::select! {
@@ -169,7 +169,7 @@ impl Claimer {
                     state.cadence.notified(self.context.wakeup.sweep_requested(), &mut state.lanes);
                 }
                 () = sleep_until(state.cadence.reconcile_at().into()) => {}
-                () = sleep(poll_in), if polls => state.lanes.mark_all_nonempty(),
+                () = sleep_until(poll_at.into()), if polls => state.cadence.polled(&mut state.lanes),
                 () = until(full_at) => self.end_watch(state).await?,
             }
         }

@@ -94,17 +94,18 @@ impl World {
         let now = self.local(w);
         let worker = &mut self.workers[w];
         let polls = worker.cadence.polls(worker.idle.len());
-        let step = if self.options.bug == Some(Bug::Lockstep) {
-            worker.cadence.next_poll_in(now, &mut crate::world::constant())
+        let poll_at = if self.options.bug == Some(Bug::Lockstep) {
+            worker.cadence.next_poll_at(now, &mut crate::world::constant())
         } else {
-            worker.cadence.next_poll_in(now, &mut self.rng)
+            worker.cadence.next_poll_at(now, &mut self.rng)
         };
         if worker.notified {
             return self.claimer_notified(w);
         }
-        let reconcile_in = worker.cadence.reconcile_at().saturating_duration_since(now);
+        let reconcile_at = worker.cadence.reconcile_at();
+        let wake_at = if polls { poll_at.min(reconcile_at) } else { reconcile_at };
         self.set_phase(w, PART, Phase::Waiting);
-        self.wake_in(w, PART, if polls { step.min(reconcile_in) } else { reconcile_in });
+        self.wake_in(w, PART, wake_at.saturating_duration_since(now));
     }
 
     fn begin_pass(&mut self, w: usize, sweep: bool) {
@@ -250,7 +251,12 @@ impl World {
     pub(crate) fn claimer(&mut self, w: usize, input: Input) {
         let now = self.local(w);
         match (self.workers[w].phases[index(PART)], input) {
-            (Phase::Waiting | Phase::Backoff, Input::Timer) => self.claimer_continue(w),
+            (Phase::Waiting, Input::Timer) => {
+                let worker = &mut self.workers[w];
+                worker.cadence.polled(&mut worker.lanes);
+                self.claimer_continue(w);
+            }
+            (Phase::Backoff, Input::Timer) => self.claimer_continue(w),
             (Phase::Connecting, Input::Answer(Reply::Registered { generation }, Some(session))) => {
                 let worker = &mut self.workers[w];
                 worker.claimer = Some((session, generation));
