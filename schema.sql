@@ -3426,11 +3426,14 @@ $$;
 COMMENT ON FUNCTION mill.set_watched IS
     'Sets the value of mill.watched_lanes';
 
-CREATE OR REPLACE FUNCTION mill.wake_workers() RETURNS void
+CREATE OR REPLACE FUNCTION mill.wake_workers(lanes bigint DEFAULT 4294967295) RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     wanted text := coalesce(current_setting('mill.notify', true), '');
 BEGIN
+    IF mill.is_watched(lanes) THEN
+        RETURN;
+    END IF;
     -- A transaction with a notification cannot be prepared for a two-phase commit, and cannot commit while the queue of
     -- notifications is full.
     IF wanted = 'off' OR wanted <> 'on' AND current_setting('max_prepared_transactions') <> '0'
@@ -3443,8 +3446,9 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.wake_workers IS
-    'Notifies the workers after the commit of the transaction, unless the setting mill.notify is off. By default, does '
-    'not notify if the server permits prepared transactions, because a transaction that notifies cannot be prepared';
+    'Notifies the workers after the commit of the transaction, unless a worker watches all of these lanes or the '
+    'setting mill.notify is off. By default, does not notify if the server permits prepared transactions, because a '
+    'transaction that notifies cannot be prepared';
 
 CREATE OR REPLACE FUNCTION mill.watch_lanes(
     worker uuid, queues text[], priorities text[], run_as text[], milliseconds integer) RETURNS boolean
@@ -3689,10 +3693,8 @@ BEGIN
     END IF;
     initial_state := mill.initial_state(enqueue_many.due_at, chain);
     enqueue_many.priority := coalesce(enqueue_many.priority, group_priority, 'normal');
-    IF initial_state <> 'scheduled' AND cardinality(statements) > 0
-        AND mill.is_watched(mill.lane_bit(queue_name, enqueue_many.priority, profile_name)) IS NOT TRUE
-    THEN
-        PERFORM mill.wake_workers();
+    IF initial_state <> 'scheduled' AND cardinality(statements) > 0 THEN
+        PERFORM mill.wake_workers(mill.lane_bit(queue_name, enqueue_many.priority, profile_name));
     END IF;
     RETURN QUERY
         INSERT INTO mill.tasks (statement, params, name, queue, priority, due_at, state,
@@ -3807,8 +3809,8 @@ BEGIN
         END LOOP;
     END IF;
     priority := coalesce(priority, group_priority, 'normal');
-    IF initial_state <> 'scheduled' AND mill.is_watched(mill.lane_bit(queue, priority, profile_name)) IS NOT TRUE THEN
-        PERFORM mill.wake_workers();
+    IF initial_state <> 'scheduled' THEN
+        PERFORM mill.wake_workers(mill.lane_bit(queue, priority, profile_name));
     END IF;
     INSERT INTO mill.tasks (id, statement, params, name, queue, priority, due_at, state, blocking_limit_id,
         max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once, external, explain, key,
@@ -7541,9 +7543,7 @@ BEGIN
     UPDATE mill.runs r SET tasks = count, open = count, dropped = create_run.dropped,
         needs_rescan = mill.release_ready(run_id, NULL, true, 2000) = 2000 WHERE r.id = run_id;
     INSERT INTO mill.run_events (run_id) VALUES (run_id);
-    IF mill.is_watched() IS NOT TRUE THEN
-        PERFORM mill.wake_workers();
-    END IF;
+    PERFORM mill.wake_workers();
     IF dropped IS NOT NULL THEN
         RAISE NOTICE 'edges to tasks that are not in this run are left out: %', array_to_string(dropped, ', ');
     END IF;
@@ -8363,6 +8363,7 @@ BEGIN
             'limit of its concurrency key', task, run_id USING ERRCODE = '55P03',
             HINT = 'Approve the task again when that transaction has ended.';
     END IF;
+    PERFORM mill.wake_workers();
 END
 $$;
 COMMENT ON FUNCTION mill.approve IS
@@ -8407,6 +8408,7 @@ BEGIN
         SELECT a.more INTO unfinished FROM mill.advance_run(advance_now.run_id) AS a;
         EXIT WHEN NOT unfinished;
     END LOOP;
+    PERFORM mill.wake_workers();
     -- An operator's action is durable, unlike an advance of a run.
     PERFORM set_config('synchronous_commit', durability, true);
 END
@@ -8513,7 +8515,7 @@ BEGIN
                 THEN format('pgmill run restart %s runs the failed tasks as well.', run.id)
                 ELSE format('pgmill run rerun %s runs all its tasks again.', run.id) END;
     END IF;
-    PERFORM mill.release_ready(run.id, NULL, true, 2000);
+    PERFORM mill.release_ready(run.id, NULL, true, 2000), mill.wake_workers();
     -- The next advance counts a task that was added since the last one.
     UPDATE mill.runs r SET needs_rescan = true, (tasks, open) = (SELECT count(*),
             count(*) FILTER (WHERE t.state IN ('waiting', 'ready', 'released'))

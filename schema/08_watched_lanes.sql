@@ -47,11 +47,14 @@ $$;
 COMMENT ON FUNCTION mill.set_watched IS
     'Sets the value of mill.watched_lanes';
 
-CREATE OR REPLACE FUNCTION mill.wake_workers() RETURNS void
+CREATE OR REPLACE FUNCTION mill.wake_workers(lanes bigint DEFAULT 4294967295) RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     wanted text := coalesce(current_setting('mill.notify', true), '');
 BEGIN
+    IF mill.is_watched(lanes) THEN
+        RETURN;
+    END IF;
     -- A transaction with a notification cannot be prepared for a two-phase commit, and cannot commit while the queue of
     -- notifications is full.
     IF wanted = 'off' OR wanted <> 'on' AND current_setting('max_prepared_transactions') <> '0'
@@ -64,8 +67,9 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.wake_workers IS
-    'Notifies the workers after the commit of the transaction, unless the setting mill.notify is off. By default, does '
-    'not notify if the server permits prepared transactions, because a transaction that notifies cannot be prepared';
+    'Notifies the workers after the commit of the transaction, unless a worker watches all of these lanes or the '
+    'setting mill.notify is off. By default, does not notify if the server permits prepared transactions, because a '
+    'transaction that notifies cannot be prepared';
 
 CREATE OR REPLACE FUNCTION mill.watch_lanes(
     worker uuid, queues text[], priorities text[], run_as text[], milliseconds integer) RETURNS boolean

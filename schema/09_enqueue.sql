@@ -211,10 +211,8 @@ BEGIN
     END IF;
     initial_state := mill.initial_state(enqueue_many.due_at, chain);
     enqueue_many.priority := coalesce(enqueue_many.priority, group_priority, 'normal');
-    IF initial_state <> 'scheduled' AND cardinality(statements) > 0
-        AND mill.is_watched(mill.lane_bit(queue_name, enqueue_many.priority, profile_name)) IS NOT TRUE
-    THEN
-        PERFORM mill.wake_workers();
+    IF initial_state <> 'scheduled' AND cardinality(statements) > 0 THEN
+        PERFORM mill.wake_workers(mill.lane_bit(queue_name, enqueue_many.priority, profile_name));
     END IF;
     RETURN QUERY
         INSERT INTO mill.tasks (statement, params, name, queue, priority, due_at, state,
@@ -329,8 +327,8 @@ BEGIN
         END LOOP;
     END IF;
     priority := coalesce(priority, group_priority, 'normal');
-    IF initial_state <> 'scheduled' AND mill.is_watched(mill.lane_bit(queue, priority, profile_name)) IS NOT TRUE THEN
-        PERFORM mill.wake_workers();
+    IF initial_state <> 'scheduled' THEN
+        PERFORM mill.wake_workers(mill.lane_bit(queue, priority, profile_name));
     END IF;
     INSERT INTO mill.tasks (id, statement, params, name, queue, priority, due_at, state, blocking_limit_id,
         max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once, external, explain, key,

@@ -333,9 +333,7 @@ BEGIN
     UPDATE mill.runs r SET tasks = count, open = count, dropped = create_run.dropped,
         needs_rescan = mill.release_ready(run_id, NULL, true, 2000) = 2000 WHERE r.id = run_id;
     INSERT INTO mill.run_events (run_id) VALUES (run_id);
-    IF mill.is_watched() IS NOT TRUE THEN
-        PERFORM mill.wake_workers();
-    END IF;
+    PERFORM mill.wake_workers();
     IF dropped IS NOT NULL THEN
         RAISE NOTICE 'edges to tasks that are not in this run are left out: %', array_to_string(dropped, ', ');
     END IF;

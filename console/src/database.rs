@@ -230,9 +230,4 @@ impl Session {
         audit::set_actor(&*tx, actor).await?;
         Ok(WriteTransaction(tx))
     }
-
-    /// Notifies workers after a commit that tasks may be available.
-    pub(crate) async fn notify_workers(&self) {
-        queue::enqueue::notify_after_commit(&**self.client).await;
-    }
 }

@@ -11,6 +11,7 @@ use fleet_decisions::timing::{
     POOL_CREATE_TIMEOUT, POOL_WAIT_TIMEOUT,
 };
 use queue::claim::SessionIdentity;
+use queue::enqueue::NOTIFIES;
 use queue::{Claim, QueueError, TaskId, WorkerId, reclaim, resolve_commit};
 use tokio::time::{sleep, sleep_until, timeout};
 use tokio_postgres::Client;
@@ -361,6 +362,7 @@ fn control_target(target: &ConnectionTarget) -> ConnectionTarget {
         .with_option("search_path", "pg_catalog,pg_temp")
         // Compiling a statement takes longer than any control statement.
         .with_option("jit", "off")
+        .with_option(NOTIFIES.0, NOTIFIES.1)
         .with_option("default_transaction_isolation", "read committed")
         .with_option("default_transaction_read_only", "off")
         .with_option("statement_timeout", &milliseconds(CONTROL_STATEMENT_TIMEOUT))

@@ -73,7 +73,6 @@ impl<T> ApiRequest<T> {
             }
             _ => error,
         })?;
-        session.notify_workers().await;
         Ok(json_response(&answer))
     }
 }

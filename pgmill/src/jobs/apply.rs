@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use cli::{Failure, exit};
 use conninfo::Client;
-use queue::{QueueError, enqueue, job, scan};
+use queue::{QueueError, job, scan};
 use schedule::declare;
 use schedule::enums::DeclaredIn;
 use serde_json::json;
@@ -47,10 +47,6 @@ pub(crate) async fn run(
             .hint("The jobs that a .sql file declares are unknown: apply it separately."));
     }
     let plan = apply_inputs(client, &inputs, args.prune, args.dry_run).await?;
-    if runs_sql.is_some() && !args.dry_run {
-        // The script may have enqueued tasks, so wake the workers.
-        enqueue::notify_after_commit(client).await;
-    }
     print_plan(out, &plan, &inputs, args.dry_run)
 }
 

@@ -4,7 +4,6 @@ use cli::{Failure, exit};
 use conninfo::Client;
 use queue::RunId;
 use queue::bulk::json_word;
-use queue::enqueue;
 use queue::run::{self, RestartOptions, RunState};
 use queue::run_queries::{self, RunFilter};
 use serde_json::json;
@@ -52,9 +51,6 @@ pub(crate) async fn cancel_runs(
         answers.push((*id, run::cancel(&transaction, *id, kill).await?));
     }
     commit_unless_dry_run(transaction, dry_run).await?;
-    if !dry_run {
-        enqueue::notify_after_commit(client).await;
-    }
     if out.json {
         let answers: Vec<_> = answers
             .iter()
@@ -97,9 +93,6 @@ pub(crate) async fn retry(
         let message = format!("run {} has no task {task}", args.run);
         return Err(Failure::not_found(message).hint(hint));
     }
-    if !args.dry_run {
-        enqueue::notify_after_commit(client).await;
-    }
     if out.json {
         out.document(&json!({
             "dry_run": args.dry_run, "run_id": args.run, "task": args.task, "result": json_word(&answer),
@@ -129,7 +122,7 @@ pub(crate) async fn rerun(
     let names = run::rerun(&transaction, args.run, &args.tasks, !args.only).await?;
     commit_unless_dry_run(transaction, args.dry_run).await?;
     let verb = if args.dry_run { "would rerun" } else { "reran" };
-    report(client, out, &TasksAgain { run: args.run, names, verb, dry_run: args.dry_run }).await
+    report(out, &TasksAgain { run: args.run, names, verb, dry_run: args.dry_run })
 }
 
 /// Runs those tasks of an ended run that did not succeed again.
@@ -153,7 +146,7 @@ pub(crate) async fn restart(
     let names = run::restart(&transaction, args.run, again).await?;
     commit_unless_dry_run(transaction, args.dry_run).await?;
     let verb = if args.dry_run { "would restart" } else { "restarted" };
-    report(client, out, &TasksAgain { run: args.run, names, verb, dry_run: args.dry_run }).await
+    report(out, &TasksAgain { run: args.run, names, verb, dry_run: args.dry_run })
 }
 
 /// Tasks of a run that run again.
@@ -165,12 +158,9 @@ struct TasksAgain {
     dry_run: bool,
 }
 
-/// Notifies the workers, unless it was a dry run, and prints which tasks run again.
-async fn report(client: &Client, out: &Output, again: &TasksAgain) -> Result<u8, Failure> {
+/// Prints which tasks run again.
+fn report(out: &Output, again: &TasksAgain) -> Result<u8, Failure> {
     let TasksAgain { run, names, verb, dry_run } = again;
-    if !dry_run {
-        enqueue::notify_after_commit(client).await;
-    }
     if out.json {
         out.document(&json!({ "dry_run": dry_run, "run_id": run, "tasks": names }))?;
     } else {

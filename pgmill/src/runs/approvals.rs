@@ -2,7 +2,7 @@
 
 use cli::{Failure, exit};
 use conninfo::Client;
-use queue::{RunId, enqueue, run};
+use queue::{RunId, run};
 use serde_json::json;
 use terminal::visible;
 
@@ -59,9 +59,6 @@ async fn decide(client: &mut Client, out: &Output, decision: &Decision<'_>) -> R
         run::reject(&transaction, run, task, reason).await?;
     }
     commit_unless_dry_run(transaction, dry_run).await?;
-    if !dry_run {
-        enqueue::notify_after_commit(client).await;
-    }
     let result = if approve { "approved" } else { "rejected" };
     if out.json {
         out.document(&json!({

@@ -6,7 +6,7 @@ use cli::{Failure, exit};
 use conninfo::Client;
 use queue::run::RunState;
 use queue::run_queries::{self, RunFilter};
-use queue::{Mode, enqueue, scan};
+use queue::{Mode, scan};
 use schedule::declare::{self, PutResult};
 use schedule::enums::DeclaredIn;
 use schedule::reconcile::{Reconciled, reconcile};
@@ -243,7 +243,6 @@ pub(crate) async fn run_now(
         let document = json!({ "schedule": args.name, "run_id": null, "dry_run": true });
         return print_result(out, &document, &args.name, true, ("", "start a run of"));
     }
-    enqueue::notify_after_commit(client).await;
     let document = json!({ "schedule": args.name, "run_id": run, "dry_run": false });
     print_result(out, &document, &args.name, false, (&format!("started run {run}"), ""))
 }

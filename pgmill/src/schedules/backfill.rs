@@ -3,7 +3,6 @@
 use cli::{Failure, exit};
 use conninfo::Client;
 use jiff::Timestamp;
-use queue::enqueue;
 use schedule::backfill::{self, Backfill, BackfillAction, BackfillOptions, BackfillPreview};
 use schedule::enums::BackfillState;
 use serde_json::json;
@@ -56,9 +55,6 @@ pub(super) async fn start(
     }
     commit_unless_dry_run(transaction, args.dry_run).await?;
     let id = (!args.dry_run).then_some(id);
-    if id.is_some() {
-        enqueue::notify_after_commit(client).await;
-    }
     if out.json {
         out.document(&json!({
             "schedule": args.name, "backfill_id": id, "instants": preview.instants,

@@ -62,6 +62,9 @@ fn check_explain(task: &NewTask, options: &TaskOptions) -> Result<(), QueueError
     })
 }
 
+/// Setting of a session that never prepares a transaction: what it enqueues always notifies the fleet.
+pub const NOTIFIES: (&str, &str) = ("mill.notify", "on");
+
 /// Notifies the fleet that there is work. A NOTIFY inside a transaction that writes would hold a
 /// cluster-wide lock until its WAL is on disk, so this follows the commit.
 ///
@@ -70,12 +73,6 @@ fn check_explain(task: &NewTask, options: &TaskOptions) -> Result<(), QueueError
 pub async fn notify(client: &impl GenericClient) -> Result<(), QueueError> {
     client.query_typed(NOTIFY, &[]).await?;
     Ok(())
-}
-
-/// Notifies the fleet that there is work, after a commit. Ignores errors: if the notification is lost, the
-/// work starts up to one poll interval later, but an error would look as if nothing had been committed.
-pub async fn notify_after_commit(client: &impl GenericClient) {
-    drop(notify(client).await);
 }
 
 /// Returns the maximum size of a statement, in bytes.

@@ -10,6 +10,10 @@ const CASES: &[(&str, bool)] = &[
     ("SELECT mill.enqueue_many(ARRAY['SELECT 1', 'SELECT 2'])", true),
     ("SELECT mill.enqueue_many('{}')", false),
     ("SELECT mill.start_run('{j}')", true),
+    ("SELECT mill.cancel_run(max(r.id)) FROM mill.runs r", true),
+    ("SELECT mill.restart_run(max(r.id), force => true) FROM mill.runs r", true),
+    ("SELECT mill.start_run('{approved}')", true),
+    ("SELECT mill.approve(max(r.id), 't') FROM mill.runs r", true),
     ("SELECT mill.enqueue('SELECT 1', due_at => now() + interval '1 day')", false),
     ("SELECT mill.enqueue('SELECT 1', group_name => 'narrow')", true),
     ("SELECT mill.enqueue('SELECT 1', key => 'live')", false),
@@ -45,6 +49,7 @@ async fn an_enqueue_notifies_unless_a_worker_watches_the_lane() {
     database
         .execute(
             r#"SELECT mill.set_job('j', '[{"name": "t", "statement": "SELECT 1"}]');
+            SELECT mill.set_job('approved', '[{"name": "t", "statement": "SELECT 1", "approval": true}]');
             SELECT mill.set_group('narrow'); SELECT mill.set_max_running('group', 'narrow', 1); SELECT mill.enqueue('SELECT 1', key => 'live')"#,
         )
         .await;
@@ -113,11 +118,31 @@ async fn a_worker_watches_its_lanes_while_tasks_come_and_then_wants_to_be_notifi
     })
     .await;
     database.until_empty().await;
-    let ended = "SELECT pg_sequence_last_value('mill.watched_lanes') & 4294967295 = 0";
-    eventually("the worker has ended its watch", async || database.value(ended).await).await;
+    // A worker that was stopped meanwhile lets its watch expire.
+    let ended = "SELECT mill.is_watched(mill.lane_bit('default', 'normal', '')) IS NOT TRUE";
+    eventually("the watch of the worker has ended", async || database.value(ended).await).await;
     let mut listener = Listener::start(&database, "mill").await;
     let task = database.enqueue("SELECT 1", "").await;
     assert_eq!(listener.next().await, "work");
     assert_eq!(database.outcome(task).await, "succeeded");
     assert!(worker.terminate().await.success());
+}
+
+#[tokio::test]
+async fn an_enqueue_in_an_idle_fleet_asks_for_permits_before_the_next_poll() {
+    let private = PrivateDatabase::new(&[("log_min_duration_statement", "0")]).await;
+    let database = &private.database;
+    database.execute("SELECT mill.set_max_running('queue', 'narrow', 1)").await;
+    let _worker = Worker::start(database, &["--readers", "1"]);
+    let log = || std::fs::read_to_string(private.cluster.log()).unwrap();
+    // A poll may come first by chance.
+    eventually("a permit is granted before a poll", async || {
+        let begun = log().len();
+        let task = database.enqueue("SELECT 1", ", queue => 'narrow'").await;
+        assert_eq!(database.outcome(task).await, "succeeded");
+        let log = &log()[begun..];
+        let granted = log.find("queue.grant_waiting_permits").unwrap_or(log.len());
+        !log[..granted].contains("queue.poll")
+    })
+    .await;
 }

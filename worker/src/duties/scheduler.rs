@@ -7,12 +7,10 @@ use std::time::Instant;
 
 use fleet_decisions::scheduler_work::{DueWork, SchedulerWork};
 use queue::QueueError;
-use queue::enqueue::notify;
 use schedule::backfill::{self, AdvanceSummary};
 use schedule::tick::{TickSummary, enforce_deadlines, next_tick_in, tick_due, tick_next};
 use schedule::zone_data::zone_data;
 use tokio::sync::watch;
-use tokio_postgres::Client;
 
 use crate::context::Context;
 use crate::control::{answered, until};
@@ -44,7 +42,7 @@ impl Scheduler {
         let mut client = self.context.control.get().await?;
         let ticked = tick_due(&mut client).await?;
         if ticked.fired > 0 {
-            self.announce(&client).await;
+            self.context.wakeup.notify();
         }
         Ok(ticked)
     }
@@ -57,7 +55,7 @@ impl Scheduler {
                 let mut client = self.context.control.get().await?;
                 let ticked = tick_next(&mut client).await?;
                 if ticked.fired > 0 {
-                    self.announce(&client).await;
+                    self.context.wakeup.notify();
                 }
                 Ok(ticked)
             });
@@ -79,18 +77,10 @@ impl Scheduler {
         let mut client = self.context.control.get().await?;
         let advanced = backfill::advance(&mut client).await?;
         if advanced.fired > 0 {
-            self.announce(&client).await;
+            self.context.wakeup.notify();
             tracing::debug!(fired = advanced.fired, "advanced backfills");
         }
         Ok(advanced)
-    }
-
-    /// Tells the workers of tasks that were enqueued. If this fails, their next polls find the tasks.
-    async fn announce(&self, client: &Client) {
-        self.context.wakeup.notify();
-        if let Err(error) = notify(client).await {
-            tracing::debug!(%error, "could not notify the other workers");
-        }
     }
 
     /// Ticks all due schedules, and returns the number of fires.

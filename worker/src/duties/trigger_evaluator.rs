@@ -6,7 +6,6 @@ use std::time::Instant;
 
 use parking_lot::{Mutex, MutexGuard};
 use queue::QueueError;
-use queue::enqueue::notify;
 use schedule::probe;
 use schedule::tick::{ProbeRequest, ScheduleId, tick_trigger};
 use tokio::sync::Semaphore;
@@ -104,7 +103,6 @@ impl TriggerEvaluator {
         let evaluated = tick_trigger(&*client, request, measured).await?;
         if evaluated.0 {
             self.context.wakeup.notify();
-            notify(&*client).await?;
         }
         Ok(evaluated)
     }

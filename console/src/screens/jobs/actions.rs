@@ -28,7 +28,6 @@ async fn run(form: FormRequest) -> Result<Response, HttpError> {
     let started =
         queue::run::start(&*tx, &[known.shape.name], &params, &RunOptions::default()).await?;
     tx.commit().await?;
-    session.notify_workers().await;
     Ok(form.redirect_back(&format!("/runs/{}", started.run)))
 }
 

@@ -37,7 +37,6 @@ async fn cancel(Path(id): Path<String>, form: FormRequest) -> Result<Response, H
     if done == "not found" {
         return Err(no_such_run(id));
     }
-    session.notify_workers().await;
     Ok(form.redirect_back(&format!("/runs/{id}")))
 }
 
@@ -68,7 +67,6 @@ async fn restart(Path(id): Path<String>, form: FormRequest) -> Result<Response, 
         Selection::Rerun(tasks) => run::rerun(&*tx, id, &tasks, true).await?,
     };
     tx.commit().await?;
-    session.notify_workers().await;
     Ok(form.redirect_back(&format!("/runs/{id}")))
 }
 
@@ -84,6 +82,5 @@ async fn retry(Path(id): Path<String>, form: FormRequest) -> Result<Response, Ht
         return Err(HttpError::not_found(format!("run {id} has no task {task}")));
     }
     tx.commit().await?;
-    session.notify_workers().await;
     Ok(form.redirect_back(&format!("/runs/{id}")))
 }

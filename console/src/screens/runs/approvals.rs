@@ -40,6 +40,5 @@ async fn decide(id: &str, form: &FormRequest, approve: bool) -> Result<Response,
         run::reject(&*tx, id, task, reason).await?;
     }
     tx.commit().await?;
-    session.notify_workers().await;
     Ok(form.redirect_back(&format!("/runs/{id}")))
 }

@@ -34,7 +34,6 @@ async fn run_now(form: FormRequest) -> Result<Response, HttpError> {
     let started = declare::run_now(&*tx, name, force, &params, at).await?;
     let run = started.ok_or_else(|| no_such_schedule(name))?;
     tx.commit().await?;
-    session.notify_workers().await;
     Ok(form.redirect_back(&format!("/runs/{run}")))
 }
 

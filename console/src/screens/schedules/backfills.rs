@@ -51,7 +51,6 @@ async fn start(form: FormRequest) -> HandlerResult {
         return Err(HttpError::bad_request("the schedule has no instant in this period"));
     }
     tx.commit().await?;
-    session.notify_workers().await;
     Ok(form.redirect_back(&format!("/schedules/detail?name={}", format::url_encode(&name))))
 }
 
