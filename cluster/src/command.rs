@@ -128,7 +128,12 @@ fn run_command(run: Run) -> Result<u8> {
             .env("PGMILL_PG_BIN", cluster.binaries().directory());
         remove_variables_of_cargo(&mut command);
         match command.spawn() {
-            Ok(child) => Ok(supervise(child, &mut signals).await?),
+            Ok(child) => {
+                let code = supervise(child, &mut signals).await?;
+                // A cluster in a static of the command, which is never dropped.
+                cluster.remove_abandoned();
+                Ok(code)
+            }
             Err(error) => {
                 eprintln!("cluster: cannot run {}: {error}", run.command[0].display());
                 let missing = error.kind() == io::ErrorKind::NotFound;

@@ -76,23 +76,40 @@ impl Cluster {
     ///
     /// Returns an error with the tail of the server's log if initdb or the server fails.
     pub fn start(options: Options) -> Result<Self> {
+        Self::create(options, |cluster| cluster.initialize(&[]))
+    }
+
+    /// As [`Cluster::start`], with a copy of the files of this cluster, whose server has been stopped.
+    /// The superuser's password is the same.
+    ///
+    /// # Errors
+    ///
+    /// As [`Cluster::start`].
+    pub fn start_copy(&self, options: Options) -> Result<Self> {
+        Self::create(options, |copy| {
+            copy.password.clone_from(&self.password);
+            let files = [Path::new("-a"), &self.data(), Path::new("data")];
+            copy.account.run(Path::new("cp"), files, copy.directory(), &[])
+        })
+    }
+
+    fn create(options: Options, write: impl FnOnce(&mut Self) -> Result<()>) -> Result<Self> {
         let Options { binaries, fsync, settings, variables } = options;
         let account = Account::of_server()?;
-        directory::sweep(&account, |path| {
-            // Resume a server that its owner had frozen, because it would not stop.
-            if let Some(postmaster) = postmaster(path) {
-                process::signal_with_children(postmaster, Signal::CONT)?;
-            }
-            pg_ctl(&binaries, &account, path, &[], &["stop", "-m", "immediate"])
-        });
+        remove_abandoned(&binaries, &account);
         let directory = Directory::create(&account)?;
         let password = directory::random_letters(32);
         let mut cluster =
             Self { binaries, account, directory, password, port: None, variables, kept: false };
-        cluster.initialize(&[])?;
+        write(&mut cluster)?;
         cluster.configure(fsync, &settings)?;
         cluster.start_on_free_port()?;
         Ok(cluster)
+    }
+
+    /// Removes the clusters of owners that have died, for example without dropping them.
+    pub fn remove_abandoned(&self) {
+        remove_abandoned(&self.binaries, &self.account);
     }
 
     /// Returns a TCP connection string for the superuser, including the password.
@@ -335,6 +352,16 @@ impl Drop for Cluster {
             eprintln!("cluster: {error:#}");
         }
     }
+}
+
+fn remove_abandoned(binaries: &Binaries, account: &Account) {
+    directory::sweep(account, |path| {
+        // Resume a server that its owner had frozen, because it would not stop.
+        if let Some(postmaster) = postmaster(path) {
+            process::signal_with_children(postmaster, Signal::CONT)?;
+        }
+        pg_ctl(binaries, account, path, &[], &["stop", "-m", "immediate"])
+    });
 }
 
 /// Returns the pid of the running postmaster of the cluster in `directory`, if there is one.

@@ -308,11 +308,11 @@ async fn a_call_whose_handler_blocks_the_only_thread_is_reclaimed_and_takes_effe
         })
     }));
     let (shutdown, requested) = oneshot::channel::<()>();
-    let url = database.url();
+    let (url, tasks) = (database.worker_url(), database.task_url());
     let doomed = std::thread::spawn(move || {
         let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let mut worker = Embedded::start_at(&url, blocking);
+            let mut worker = Embedded::start_at(&url, &tasks, blocking);
             let _ = requested.await;
             worker.shut_down();
             worker.ended().await.unwrap();

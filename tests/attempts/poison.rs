@@ -113,7 +113,7 @@ async fn claims_that_fail_for_one_profile_are_shown_and_keep_no_other_profile_wa
     for _ in 0..3 {
         assert_eq!(database.run("SELECT 1", ", run_as => 'zeta'").await.outcome, "succeeded");
     }
-    database.execute("DROP TRIGGER refuse ON mill.tasks").await;
+    database.refuse_no_more().await;
     assert_eq!(database.outcome(alpha).await, "succeeded");
     eventually("the error ends", async || {
         database.value::<i64>("SELECT count(error) FROM mill.workers").await == 0

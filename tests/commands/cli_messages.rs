@@ -77,6 +77,8 @@ async fn an_error_is_stated_once_with_the_privilege_that_is_missing() {
     assert_eq!(log.matches("password authentication failed").count(), 1, "{log}");
     let arguments = ["profile", "set", "p", "--allow", "nobodyrole"];
     let (code, stderr) = fails(Program::pgmill(&database, &arguments)).await;
+    assert!(code == 5 && stderr.contains("GRANT mill_owner TO mill_test_operator;"), "{stderr}");
+    let (code, stderr) = fails(Program::pgmill_as_owner(&database, &arguments)).await;
     assert!(code == 5 && stderr.contains("there is no role"), "{code} {stderr}");
     plain.drop().await;
 }

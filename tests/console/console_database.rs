@@ -10,7 +10,10 @@ use crate::harness::{Database, Worker, eventually};
 async fn the_database_page_shows_waiting_and_blocking_sessions() {
     let database = Database::new().await;
     let viewer = Login::new(&database, "viewer", "mill_viewer").await;
-    let console = Console::start(&database, &[]).await;
+    // The statements of other logins are shown to members of pg_read_all_stats.
+    let rights = "mill_operator, pg_read_all_stats";
+    let operator = Login::new(&database, "operator", rights).await;
+    let console = Console::start_at(&database, &operator.url(), &[]).await;
     let viewer_console = Console::start_at(&database, &viewer.url(), &[]).await;
     database.execute("CREATE TABLE \"<script>t\" ()").await;
     let holder = database.connect().await;
@@ -68,6 +71,7 @@ async fn the_database_page_shows_waiting_and_blocking_sessions() {
     assert!(worker.terminate().await.success());
     drop((console, viewer_console));
     viewer.gone().await;
+    operator.gone().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

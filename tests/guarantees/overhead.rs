@@ -13,7 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 use crate::harness::exposition::{parse, sum};
 use crate::harness::http::{free_address, get};
 use crate::harness::receiver::Receiver;
-use crate::harness::{Database, Embedded, PrivateDatabase, Worker, eventually, open_url};
+use crate::harness::{Database, Embedded, PrivateDatabase, Worker, amount, eventually, open_url};
 
 const INSERT: &str = "INSERT INTO effect SELECT current_setting('mill.task_id')::bigint";
 
@@ -66,33 +66,33 @@ async fn tracing_takes_no_round_trip() {
 }
 
 async fn round_trips_are_few(flags: &[&str]) {
-    const TASKS: u32 = 400;
+    let tasks: u32 = amount(200, 400);
     let database = Database::new().await;
     database.execute("CREATE TABLE effect (task bigint NOT NULL)").await;
     let (through, trips) = count_round_trips(&database.task_url()).await;
     let flags = [&["--readers", "1", "--task-url", &through], flags].concat();
     let _worker = Worker::start(&database, &flags);
-    for (setting, max_trips) in [("NULL", TASKS * 3 / 2), ("'100ms'", TASKS / 4)] {
+    for (setting, max_trips) in [("NULL", tasks * 3 / 2), ("'100ms'", tasks / 4)] {
         database.execute(&format!("SELECT mill.set_shared_commit('default', {setting})")).await;
         // Now the session is open, and the workers have read the setting.
-        database.enqueue_many(400, INSERT).await;
+        database.enqueue_many(tasks.cast_signed(), INSERT).await;
         database.until_empty().await;
         let mut taken = u32::MAX;
         // While other tests use the processors, tasks take longer, so that chains and shared commits are
         // small. So tries until they have been idle for a moment.
         for _ in 0..200 {
             let before = trips.load(Ordering::Relaxed);
-            database.enqueue_many(TASKS.try_into().unwrap(), INSERT).await;
+            database.enqueue_many(tasks.cast_signed(), INSERT).await;
             database.until_empty().await;
             taken = taken.min(trips.load(Ordering::Relaxed) - before);
             if taken <= max_trips {
                 break;
             }
         }
-        println!("shared commits {setting}: {taken} round trips for {TASKS} tasks");
+        println!("shared commits {setting}: {taken} round trips for {tasks} tasks");
         assert!(
             taken <= max_trips,
-            "shared commits {setting}: {taken} round trips for {TASKS} tasks"
+            "shared commits {setting}: {taken} round trips for {tasks} tasks"
         );
     }
 }
@@ -102,17 +102,17 @@ async fn a_call_takes_two_round_trips_and_those_of_its_handler() {
     const CALLS: u32 = 40;
     let database = Database::new().await;
     let (through, trips) = count_round_trips(&database.task_url()).await;
-    let builder = Library::builder()
-        .task_url(&through)
-        .handler("nothing", |_| Box::pin(async { Ok(()) }))
-        .handler("select", |call| {
+    let builder = Library::builder().handler("nothing", |_| Box::pin(async { Ok(()) })).handler(
+        "select",
+        |call| {
             Box::pin(async move {
                 call.transaction().query_one("SELECT $1::int", &[&1]).await?;
                 call.transaction().query_one("SELECT $1::int", &[&2]).await?;
                 Ok(())
             })
-        });
-    let _worker = Embedded::start(&database, builder);
+        },
+    );
+    let _worker = Embedded::start_at(&database.worker_url(), &through, builder);
     database.run("CALL nothing($1)", ", params => '[1]'").await;
     for (name, each) in [("nothing", 2), ("select", 5)] {
         let before = trips.load(Ordering::Relaxed);
@@ -149,17 +149,22 @@ async fn the_history_row_of_an_attempt_costs_no_function_call() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_writes_little_wal() {
-    const TASKS: i64 = 2000;
+    let tasks: i64 = amount(600, 2000);
     // Without full page images, because they are written once per checkpoint and not per task.
-    let private = PrivateDatabase::new(&[("full_page_writes", "off"), ("autovacuum", "off")]).await;
+    let settings = [("full_page_writes", "off"), ("autovacuum", "off"), ("fsync", "off")];
+    let private = PrivateDatabase::new(&settings).await;
     let database = &private.database;
     database.execute("CREATE TABLE effect (task bigint NOT NULL)").await;
-    database.enqueue_many(TASKS.try_into().unwrap(), INSERT).await;
+    // The start of the worker is not counted.
+    let _worker = Worker::start(database, &["--readers", "8"]);
+    assert_eq!(database.run("SELECT 1", "").await.outcome, "succeeded");
+    database.execute("SELECT mill.pause('default')").await;
+    database.enqueue_many(tasks.try_into().unwrap(), INSERT).await;
     let written = "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint";
     let before: i64 = database.value(written).await;
-    let _worker = Worker::start(database, &["--readers", "8"]);
+    database.execute("SELECT mill.resume('default')").await;
     database.until_empty().await;
-    let per_task = (database.value::<i64>(written).await - before) / TASKS;
+    let per_task = (database.value::<i64>(written).await - before) / tasks;
     println!("{per_task} bytes of WAL per task, with its one row of effect");
     assert!(per_task <= 1400, "{per_task} bytes of WAL per task");
 }
@@ -173,7 +178,7 @@ async fn metric(address: &str, name: &str) -> f64 {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_idle_worker_sends_a_statement_a_second() {
     const HEARTBEATS: f64 = 4.0;
-    let private = PrivateDatabase::new(&[("autovacuum", "off")]).await;
+    let private = PrivateDatabase::new(&[("autovacuum", "off"), ("fsync", "off")]).await;
     let database = &private.database;
     let address = free_address();
     let _worker = Worker::start(database, &["--readers", "4", "--http", &address]);
@@ -330,11 +335,15 @@ fn logged(log: &str) -> Vec<Sent> {
 
 #[tokio::test]
 async fn a_worker_sends_its_statements_in_the_order_of_the_simulation() {
-    let logging = [("log_min_duration_statement", "0"), ("log_line_prefix", "%a: ")];
+    let logging =
+        [("log_min_duration_statement", "0"), ("log_line_prefix", "%a: "), ("fsync", "off")];
     let private = PrivateDatabase::new(&logging).await;
     let database = &private.database;
+    let log = || std::fs::read_to_string(private.cluster.log()).unwrap();
+    // The installation of the schema fills most of the log, which is read often.
+    let installed = log().len();
     let _worker = Worker::start(database, &["--readers", "1"]);
-    let order = || logged(&std::fs::read_to_string(private.cluster.log()).unwrap());
+    let order = || logged(&log()[installed..]);
     let count = |statement: &str| order().iter().filter(|(_, sent)| *sent == statement).count();
     let until = async |what: &str, statement: &str, least: usize| {
         eventually(what, async || count(statement) >= least).await;

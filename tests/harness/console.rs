@@ -32,7 +32,7 @@ pub(crate) struct Console {
 impl Console {
     /// Starts a console on the database with additional flags.
     pub(crate) async fn start(database: &Database, flags: &[&str]) -> Self {
-        Self::start_at(database, &database.url(), flags).await
+        Self::start_at(database, &database.operator_url(), flags).await
     }
 
     /// Starts a console with another login.

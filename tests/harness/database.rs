@@ -10,7 +10,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{FromSqlOwned, ToSql};
 use tokio_postgres::{Client, Row};
 
-use super::login::PASSWORD;
+use super::login::create_logins;
 
 /// Variable that `cluster run` sets.
 const CLUSTER: &str = "PGMILL_TEST_URL";
@@ -30,22 +30,6 @@ const PUBLICATION: &str = "DO $$BEGIN EXECUTE (SELECT 'CREATE PUBLICATION everyt
         || string_agg(c.oid::regclass::text, ', ') FROM pg_class c
     WHERE c.relnamespace = 'mill'::regnamespace AND c.relkind IN ('r', 'p')
         AND c.relpersistence = 'p' AND NOT c.relispartition); END$$";
-
-/// Logins of workers with the rights that docs/worker.md describes. All databases of a cluster share them.
-const LOGINS: &str = "DO $$
-BEGIN
-    IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'mill_test_tasks') THEN
-        CREATE ROLE mill_test_fleet LOGIN PASSWORD '$password' IN ROLE mill_worker;
-        CREATE ROLE mill_test_tasks LOGIN PASSWORD '$password';
-    END IF;
-EXCEPTION WHEN duplicate_object OR unique_violation THEN
-    -- Another database of the cluster is being prepared.
-    NULL;
-END
-$$;
-GRANT CREATE ON SCHEMA public TO mill_test_tasks;
-ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT ALL ON TABLES TO mill_test_tasks;
-ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT ALL ON SEQUENCES TO mill_test_tasks";
 
 /// Name of the newest template.
 static TEMPLATE: Mutex<String> = Mutex::const_new(String::new());
@@ -81,6 +65,16 @@ impl Database {
         let database = Self::create(cluster, "").await;
         install(&database.client).await;
         database
+    }
+
+    /// Renames a database of the test's own cluster.
+    pub(crate) async fn renamed(cluster: String, from: &str) -> Self {
+        super::print_failures_at_once();
+        let name = next_name();
+        let rename = format!("ALTER DATABASE {from} RENAME TO {name}");
+        open(&target(&cluster)).await.batch_execute(&rename).await.unwrap();
+        let client = open(&target(&url(&cluster, &name))).await;
+        Self { name, cluster, client }
     }
 
     /// Opens the database of the same name in `cluster`, which is a copy of this database's cluster.
@@ -156,27 +150,9 @@ impl Database {
         url(&self.cluster, &self.name)
     }
 
-    /// Returns the URL of the documented login of workers, which is a member of `mill_worker`.
-    pub(crate) fn worker_url(&self) -> String {
-        self.url_as("mill_test_fleet", PASSWORD)
-    }
-
-    /// Returns the URL of the documented login of tasks, which owns nothing. It has all rights on the tables
-    /// of the tests, and may create its own.
-    pub(crate) fn task_url(&self) -> String {
-        self.url_as("mill_test_tasks", PASSWORD)
-    }
-
     /// Returns the name.
     pub(crate) fn name(&self) -> &str {
         &self.name
-    }
-
-    /// Returns the URL with another login.
-    pub(crate) fn url_as(&self, user: &str, password: &str) -> String {
-        let url = self.url();
-        let (_, place) = url.rsplit_once('@').unwrap();
-        format!("postgres://{user}:{password}@{place}")
     }
 
     /// Returns a connection target.
@@ -202,6 +178,16 @@ impl Database {
     /// Runs statements that return nothing.
     pub(crate) async fn execute(&self, sql: &str) {
         self.client.batch_execute(sql).await.unwrap_or_else(|error| panic!("{error:?} in {sql}"));
+    }
+
+    /// Replaces the function `refuse` of a test's trigger by one that refuses nothing. DROP TRIGGER would
+    /// lock the tables of the queue in another order than the workers do.
+    pub(crate) async fn refuse_no_more(&self) {
+        self.execute(
+            "CREATE OR REPLACE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+             $$ BEGIN RETURN NEW; END $$",
+        )
+        .await;
     }
 
     /// Creates the partition of history of a day (UTC) before today, unless it exists.
@@ -420,11 +406,17 @@ async fn template(admin: &Client) -> String {
     let day: String = admin.query_one(day, &[]).await.unwrap().get(0);
     let name = format!("mill_template_{}_{day}", std::process::id());
     if *newest != name {
-        admin.batch_execute(&format!("CREATE DATABASE {name}")).await.unwrap();
-        install(&open(&target(&url(&cluster_url(), &name))).await).await;
+        create_template(&cluster_url(), &name).await;
         newest.clone_from(&name);
     }
     name
+}
+
+/// Creates a database with the schema, which remains until its cluster is removed.
+pub(crate) async fn create_template(cluster: &str, name: &str) {
+    let admin = open(&target(cluster)).await;
+    admin.batch_execute(&format!("CREATE DATABASE {name}")).await.unwrap();
+    install(&open(&target(&url(cluster, name))).await).await;
 }
 
 /// Installs the schema, and creates a publication for all its tables, as tools for replication and
@@ -442,11 +434,6 @@ async fn install(client: &Client) {
     }
     client.batch_execute(PUBLICATION).await.unwrap();
     create_logins(client).await;
-}
-
-/// Creates the logins of workers, and gives them their rights in the database.
-pub(crate) async fn create_logins(client: &Client) {
-    client.batch_execute(&LOGINS.replace("$password", PASSWORD)).await.unwrap();
 }
 
 /// Opens a session that is driven in the background until dropped.

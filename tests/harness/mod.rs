@@ -16,7 +16,7 @@ pub(crate) mod terminal;
 pub(crate) mod worker;
 
 use std::io::Write;
-use std::sync::Once;
+use std::sync::{LazyLock, Once};
 use std::time::{Duration, Instant};
 
 pub(crate) use database::{Database, claim_as_worker, open_url};
@@ -39,6 +39,16 @@ pub(crate) async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> b
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     begun.elapsed()
+}
+
+/// Returns an amount of work: `short` in `make test`, `long` in `make test LONG=1`, which is a part of
+/// `make check-all`. Both forms assert the same.
+pub(crate) fn amount<T>(short: T, long: T) -> T {
+    static LONG: LazyLock<bool> = LazyLock::new(|| {
+        #[expect(clippy::disallowed_methods, reason = "set by `make test LONG=1`")]
+        std::env::var_os("PGMILL_LONG_TESTS").is_some()
+    });
+    if *LONG { long } else { short }
 }
 
 /// Repeats the run of a test until its tasks have shared transactions. On a busy machine, the time

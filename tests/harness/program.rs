@@ -14,14 +14,24 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Prepares `enqueue` with arguments for the database.
+    /// Prepares `enqueue` with arguments for the database, as a producer.
     pub(crate) fn enqueue(database: &Database, arguments: &[&str]) -> Self {
-        Self::new(env!("CARGO_BIN_EXE_test-enqueue"), &database.url(), arguments)
+        Self::new(env!("CARGO_BIN_EXE_test-enqueue"), &database.producer_url(), arguments)
     }
 
-    /// Prepares `pgmill` with arguments for the database.
+    /// Prepares `pgmill` with arguments for the database, as an operator.
     pub(crate) fn pgmill(database: &Database, arguments: &[&str]) -> Self {
-        Self::new(env!("CARGO_BIN_EXE_test-pgmill"), &database.url(), arguments)
+        Self::new(env!("CARGO_BIN_EXE_test-pgmill"), &database.operator_url(), arguments)
+    }
+
+    /// As [`Program::pgmill`], as the owner of the schema, who declares profiles and targets.
+    pub(crate) fn pgmill_as_owner(database: &Database, arguments: &[&str]) -> Self {
+        Self::pgmill(database, arguments).at(&database.owner_url())
+    }
+
+    /// Prepares `pgmill init` for the database, as the superuser.
+    pub(crate) fn init(database: &Database) -> Self {
+        Self::pgmill(database, &["init"]).by_superuser(database, "applies the schema")
     }
 
     /// Prepares `loadtest` with arguments. It measures on the database's server, with the programs
@@ -37,6 +47,11 @@ impl Program {
     /// Returns the command, for tests that interact with the running process.
     pub(crate) fn into_command(self) -> Command {
         self.command
+    }
+
+    /// Connects as the superuser, for a reason.
+    pub(crate) fn by_superuser(self, database: &Database, _reason: &str) -> Self {
+        self.at(&database.url())
     }
 
     /// Uses another connection string.

@@ -65,7 +65,9 @@ impl Worker {
     /// Starts the sample of a program that embeds a worker. Its settings are variables.
     pub(crate) fn start_sample(database: &Database, variables: &[(&str, &str)]) -> Self {
         let program = env!("CARGO_BIN_EXE_test-embedded-worker");
-        Self::start_program(program, &database.url(), &[], variables)
+        let tasks = database.task_url();
+        let variables = [&[("PGMILL_TASK_URL", &*tasks)], variables].concat();
+        Self::start_program(program, &database.worker_url(), &[], &variables)
     }
 
     fn start_program(program: &str, url: &str, flags: &[&str], variables: &[(&str, &str)]) -> Self {
@@ -154,17 +156,17 @@ pub(crate) struct Embedded {
 }
 
 impl Embedded {
-    /// Starts a worker on the database, with one reader.
+    /// Starts a worker on the database, with one reader and the documented logins.
     pub(crate) fn start(database: &Database, builder: Builder) -> Self {
-        Self::start_at(&database.url(), builder)
+        Self::start_at(&database.worker_url(), &database.task_url(), builder)
     }
 
-    /// Starts a worker with a connection string.
-    pub(crate) fn start_at(url: &str, builder: Builder) -> Self {
+    /// Starts a worker with connection strings for the queue and for tasks.
+    pub(crate) fn start_at(url: &str, task_url: &str, builder: Builder) -> Self {
         let builder = builder
             .database_url(url)
             .readers(1)
-            .setting("allow_superuser", "true")
+            .task_url(task_url)
             .setting("poll_interval", "50ms");
         let worker = builder.build().unwrap();
         let (shutdown, requested) = oneshot::channel();

@@ -110,7 +110,7 @@ async fn many_tasks_are_cancelled_and_retried_as_single_ones_are() {
              FROM mill.attempts",
         )
         .await;
-    let message = "cancelled by postgres before it was claimed";
+    let message = "cancelled by mill_test_operator before it was claimed";
     assert_eq!(outcomes, json!([["cancelled", true, message, null]]));
 
     let (code, retried) = act(&database, &["retry", "--outcome", "cancelled", "--yes"]).await;

@@ -250,7 +250,7 @@ async fn a_worker_that_cannot_record_an_end_reports_the_error_until_it_can() {
     let status = async || Program::pgmill(&database, &["status"]).succeeds().await;
     database.execute("UPDATE mill.workers SET error_since = now() - interval '1 minute'").await;
     eventually("the error is a problem", async || status().await.contains(&error)).await;
-    database.execute("DROP TRIGGER refuse ON mill.attempts").await;
+    database.refuse_no_more().await;
     assert_eq!(database.outcome(id).await, "failed");
     let reported =
         "SELECT count(*) FROM mill.workers WHERE error IS NOT NULL OR error_since IS NOT NULL";
@@ -274,7 +274,7 @@ async fn why_names_the_error_that_keeps_a_task_from_a_permit() {
     let id = database.enqueue("SELECT 1", ", concurrency_key => 'k'").await;
     let error = "but a worker reports the error grant_permits: no space for permits";
     until_why(&database, id, &["it is about to get a permit of", error]).await;
-    database.execute("DROP TRIGGER refuse ON mill.permits").await;
+    database.refuse_no_more().await;
     assert_eq!(database.outcome(id).await, "succeeded");
 }
 

@@ -7,7 +7,7 @@ use queue::schema::{self, InstalledSchema, VERSION};
 use queue::upgrade::{Migration, upgrade};
 use tokio_postgres::Client;
 
-use crate::harness::{Database, PrivateDatabase, Program, Worker, eventually};
+use crate::harness::{Database, PrivateDatabase, Program, Worker, amount, eventually};
 
 /// A migration that adds a column and an index, changes the body of a function that runs in the
 /// tasks' own transactions, changes an argument of a heartbeat function, and adds a column to a
@@ -35,7 +35,10 @@ REVOKE ALL ON FUNCTION mill.reserved_readers FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mill.reserved_readers TO mill_worker, mill_viewer;",
 };
 
-const FLEET: usize = 20;
+/// Returns the number of workers.
+fn fleet_size() -> usize {
+    amount(5, 20)
+}
 
 /// A task that leaves an effect. One task in fifty runs so long that some are running during every
 /// step.
@@ -53,7 +56,7 @@ fn worker(database: &Database) -> Worker {
 }
 
 fn workers(database: &Database) -> Vec<Worker> {
-    (0..FLEET).map(|_| worker(database)).collect()
+    (0..fleet_size()).map(|_| worker(database)).collect()
 }
 
 /// Enqueues tasks with a single attempt. An attempt that does not succeed then ends its task, and
@@ -71,10 +74,11 @@ async fn ended(database: &Database) -> i64 {
 /// Waits until `tasks` more tasks have ended. Enqueues other tasks meanwhile.
 async fn more(database: &Database, client: &Client, tasks: i64) {
     let before = ended(database).await;
+    let refill: i32 = amount(150, 500);
     eventually(&format!("{tasks} more tasks end"), async || {
         let now = ended(database).await;
-        if database.value::<i64>("SELECT count(*) FROM mill.tasks").await < 500 {
-            submit(client, 500).await;
+        if database.value::<i64>("SELECT count(*) FROM mill.tasks").await < i64::from(refill) {
+            submit(client, refill).await;
         }
         now >= before + tasks
     })
@@ -101,7 +105,7 @@ async fn the_fleet_keeps_working_while_the_schema_is_upgraded() {
     let (producer, holder, operator) =
         (database.connect().await, database.connect().await, database.connect().await);
     let mut fleet = workers(database);
-    more(database, &producer, 500).await;
+    more(database, &producer, amount(150, 500)).await;
     // Open a transaction that has read the tables.
     holder.batch_execute("BEGIN; LOCK TABLE mill.tasks IN ACCESS SHARE MODE").await.unwrap();
     let waiting = "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted
@@ -111,7 +115,7 @@ async fn the_fleet_keeps_working_while_the_schema_is_upgraded() {
             eventually("the migration waits", async || database.value(waiting).await).await;
             eventually("the migration gives way", async || !database.value::<bool>(waiting).await)
                 .await;
-            more(database, &producer, 100).await;
+            more(database, &producer, amount(50, 100)).await;
         }
         holder.batch_execute("ROLLBACK").await.unwrap();
     };
@@ -125,11 +129,12 @@ async fn the_fleet_keeps_working_while_the_schema_is_upgraded() {
         found,
         Some(InstalledSchema { version: NEXT.version, min_compatible_version: VERSION })
     );
-    more(database, &producer, 500).await;
+    more(database, &producer, amount(150, 500)).await;
     // Start a program of the previous version now.
-    fleet.push(worker(database));
-    fleet[FLEET].until_logged("ready").await;
-    more(database, &producer, 500).await;
+    let one_more = worker(database);
+    one_more.until_logged("ready").await;
+    fleet.push(one_more);
+    more(database, &producer, amount(150, 500)).await;
     nothing_was_lost(database).await;
     let ended = fleet.iter_mut().filter_map(Worker::ended_already).count();
     assert_eq!(ended, 0, "workers ended");
@@ -139,7 +144,7 @@ async fn the_fleet_keeps_working_while_the_schema_is_upgraded() {
 /// Checks the output of the command-line programs with the newer schema.
 async fn operators_continue(database: &Database) {
     let pgmill = |arguments| Program::pgmill(database, arguments);
-    let printed = pgmill(&["init"]).succeeds().await;
+    let printed = Program::init(database).succeeds().await;
     assert!(
         printed.contains("version 3 is already installed, and supports this program"),
         "{printed}"
@@ -149,7 +154,8 @@ async fn operators_continue(database: &Database) {
         printed.contains("3, and this program was built for 2, which the schema supports"),
         "{printed}"
     );
-    assert!(printed.contains("21 workers older than schema version 3"), "{printed}");
+    let older = format!("{} workers older than schema version 3", fleet_size() + 1);
+    assert!(printed.contains(&older), "{printed}");
     let printed = pgmill(&["worker", "list"]).succeeds().await;
     assert!(printed.lines().next().unwrap().contains("SCHEMA"), "{printed}");
     pgmill(&["status"]).succeeds().await;
@@ -157,20 +163,20 @@ async fn operators_continue(database: &Database) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn twenty_workers_are_replaced_one_after_the_other_under_load() {
+async fn workers_are_replaced_one_after_the_other_under_load() {
     let private = stage().await;
     let database = &private.database;
     let producer = database.connect().await;
     let mut fleet = workers(database);
-    more(database, &producer, 300).await;
+    more(database, &producer, amount(150, 300)).await;
     for one in &mut fleet {
         assert!(one.terminate().await.success(), "{}", one.log());
         *one = worker(database);
-        more(database, &producer, 50).await;
+        more(database, &producer, amount(30, 50)).await;
     }
     nothing_was_lost(database).await;
     let started: i64 = database.value("SELECT count(*) FROM mill.worker_starts").await;
-    assert_eq!(started, 2 * FLEET as i64);
+    assert_eq!(usize::try_from(started), Ok(2 * fleet_size()));
 }
 
 #[tokio::test(flavor = "multi_thread")]

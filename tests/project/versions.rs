@@ -10,7 +10,7 @@ use std::fs;
 use queue::schema::{SCHEMA, VERSION};
 use queue::upgrade::{MIGRATIONS, upgrade};
 
-use crate::harness::database::create_logins;
+use crate::harness::login::create_logins;
 use crate::harness::{Database, Worker};
 use crate::project::schema::{dump, no_drift};
 use crate::project::tidy::{files, literals, root, statement_name, without_tests};

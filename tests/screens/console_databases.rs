@@ -38,7 +38,8 @@ async fn the_front_page_has_a_row_for_each_database_and_links_to_its_pages() {
     one.enqueue_many(3, "SELECT 1").await;
     other.enqueue("SELECT 1", ", queue => 'etl', name => '<b>'").await;
     other.execute("SELECT mill.pause('etl')").await;
-    let databases = [("one", one.url()), ("eu.2", other.url()), ("gone", DOWN.to_owned())];
+    let (first, second) = (one.operator_url(), other.operator_url());
+    let databases = [("one", first), ("eu.2", second), ("gone", DOWN.to_owned())];
     let databases = databases.each_ref().map(|(name, url)| (*name, url.as_str()));
     for base in ["", "/ops"] {
         let console = start(&one, &databases, &["--base-path", base]).await;
@@ -90,12 +91,12 @@ async fn the_front_page_has_a_row_for_each_database_and_links_to_its_pages() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_database_that_comes_back_is_checked_and_shown() {
     let (one, late) = (Database::new().await, Database::empty().await);
-    let urls = (one.url(), late.url());
+    let urls = (one.operator_url(), late.operator_url());
     let console = start(&one, &[("one", &urls.0), ("late", &urls.1)], &[]).await;
     let page = front_page(&console, "/").await;
     assert!(row(&page, "late").contains("pgmill init"), "{page}");
     assert_eq!(console.get("/db/one/tasks").await.status, 200);
-    Program::pgmill(&late, &["init"]).succeeds().await;
+    Program::init(&late).succeeds().await;
     eventually("the database is shown", async || {
         row(&console.get("/").await.body, "late").contains("no problems")
     })
@@ -164,8 +165,8 @@ async fn users_sign_in_once_and_act_with_their_role_in_each_database() {
 #[tokio::test(flavor = "multi_thread")]
 async fn each_database_has_its_environment() {
     let database = Database::new().await;
-    let folder = contexts(&[("one", &database.url()), ("two", &database.url())]);
-    let url = database.url();
+    let folder = contexts(&[("one", &database.operator_url()), ("two", &database.operator_url())]);
+    let url = database.operator_url();
     folder.write(
         "contexts.toml",
         &format!(

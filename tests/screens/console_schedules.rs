@@ -131,7 +131,8 @@ async fn the_calendar_shows_past_and_coming_fires_in_the_zone_of_the_user() {
 async fn only_an_operator_tests_a_trigger_and_a_test_fires_nothing() {
     let database = Database::new().await;
     let viewer = Login::new(&database, "schedules_viewer", "mill_viewer").await;
-    database.execute("CREATE TABLE inbox AS SELECT 1 AS id").await;
+    let inbox = "CREATE TABLE inbox AS SELECT 1 AS id; GRANT SELECT ON inbox TO mill_test_operator";
+    database.execute(inbox).await;
     schedule(&database, "s", "trigger(table: public.inbox, rows: 100)", "SELECT 1", "").await;
     let worker = Worker::start(&database, &FLAGS);
     planned(&database, "s").await;

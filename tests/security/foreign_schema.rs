@@ -6,6 +6,9 @@ use queue::{receipt, schema};
 use crate::harness::login::{Login, assert_answers};
 use crate::harness::{Database, Program};
 
+/// Why the programs are started as the superuser.
+const VICTIM: &str = "the attack is on the rights of a superuser";
+
 /// Creates a login that may create schemas, and a function that makes this login a superuser if a
 /// superuser calls the function.
 async fn attacker<'a>(database: &'a Database, schema: &str) -> Login<'a> {
@@ -39,7 +42,8 @@ async fn a_superuser_calls_no_function_of_a_schema_that_another_role_has_made_fo
     assert_answers(&attacker.connect().await, "ok", &[view]).await;
     let refused = format!("the schema mill belongs to role \"{}\"", attacker.name);
     for arguments in [&["init"][..], &["init", "--dry-run"], &["doctor"], &["status"]] {
-        let (code, out, err) = Program::pgmill(&database, arguments).run().await;
+        let program = Program::pgmill(&database, arguments).by_superuser(&database, VICTIM);
+        let (code, out, err) = program.run().await;
         assert!(!gained(&attacker, &database).await, "{arguments:?}");
         assert!(code != 0 && format!("{out}{err}").contains(&refused), "{arguments:?}: {out}{err}");
     }
@@ -62,7 +66,8 @@ async fn a_superuser_fires_no_trigger_of_a_table_that_another_role_has_made_for_
     // Also if only an object in the schema is another role's.
     for sql in ["", "ALTER SCHEMA mill_target OWNER TO CURRENT_USER"] {
         database.execute(sql).await;
-        let (code, _, err) = Program::pgmill(&database, &["target", "init"]).run().await;
+        let program = Program::pgmill(&database, &["target", "init"]);
+        let (code, _, err) = program.by_superuser(&database, VICTIM).run().await;
         assert!(!gained(&attacker, &database).await);
         assert!(code != 0 && err.contains(&refused), "{code} {err}");
     }

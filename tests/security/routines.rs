@@ -53,7 +53,7 @@ async fn a_restricted_profile_accepts_only_calls_of_its_routines() {
         )
         .await;
     let set = |routines| ["profile", "set", "etl", "--routines", routines];
-    let (code, _, err) = Program::pgmill(&database, &set("app.load,app.lod")).run().await;
+    let (code, _, err) = Program::pgmill_as_owner(&database, &set("app.load,app.lod")).run().await;
     assert!(code == 5 && err.contains("there is no routine \"app.lod\""), "{code} {err}");
     let id = database.enqueue("SELECT 1", ", run_as => 'etl'").await;
     let end = format!("SELECT mill.cancel({id})");
@@ -68,7 +68,7 @@ async fn a_restricted_profile_accepts_only_calls_of_its_routines() {
         format!("SELECT mill.retry({in_run})"),
         format!("SELECT mill.retry_many(ARRAY[{in_run}])"),
     ];
-    Program::pgmill(&database, &set("App.load,app.\"Purge All\"")).succeeds().await;
+    Program::pgmill_as_owner(&database, &set("App.load,app.\"Purge All\"")).succeeds().await;
     let list = Program::pgmill(&database, &["profile", "list"]).succeeds().await;
     assert!(list.contains("app.load, app.\"Purge All\""), "{list}");
 
@@ -103,6 +103,6 @@ async fn a_restricted_profile_accepts_only_calls_of_its_routines() {
         assert_eq!(message, format!("task \"t\": {wanted}"), "{sql}");
     }
     assert_eq!(refusal("SELECT mill.enqueue($1, run_as => 'web')", "SELECT 1").await, None);
-    Program::pgmill(&database, &set("off")).succeeds().await;
+    Program::pgmill_as_owner(&database, &set("off")).succeeds().await;
     assert_eq!(refusal(one, "SELECT 1").await, None);
 }

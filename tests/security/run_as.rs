@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use crate::harness::login::{Login, PASSWORD, answer};
-use crate::harness::{Database, Program, Worker, eventually};
+use crate::harness::{Database, Program, Worker, amount, eventually};
 
 /// A configuration with profiles, in files readable only by the owner; removed on drop.
 pub(crate) struct Config {
@@ -62,13 +62,14 @@ async fn tasks_run_as_the_login_of_their_profile_in_sessions_of_its_own() {
     }
     // Many tasks run at once, and in shared commits. Nevertheless no session serves two logins.
     database.execute("SELECT mill.set_shared_commit('default', '50 milliseconds')").await;
+    let of_each: i64 = amount(50, 200);
     database
-        .execute(
+        .execute(&format!(
             "CREATE TABLE who (wanted text, session_user_was text DEFAULT session_user, pid int DEFAULT pg_backend_pid());
              GRANT INSERT ON who TO PUBLIC;
              SELECT mill.enqueue(format('INSERT INTO who (wanted) VALUES (%L)', p), run_as => nullif(p, ''))
-             FROM generate_series(1, 200), unnest(ARRAY['', 'etl', 'web']) AS p",
-        )
+             FROM generate_series(1, {of_each}), unnest(ARRAY['', 'etl', 'web']) AS p"
+        ))
         .await;
     database.until_empty().await;
     let rows = database
@@ -79,7 +80,7 @@ async fn tasks_run_as_the_login_of_their_profile_in_sessions_of_its_own() {
         .await;
     for (row, login) in rows.iter().zip([&tasks, &etl, &web]) {
         assert_eq!((row.get(1), row.get(2)), (login.name.as_str(), login.name.as_str()));
-        assert_eq!(row.get::<_, i64>(3), 200);
+        assert_eq!(row.get::<_, i64>(3), of_each);
     }
     let mixed = "SELECT count(*) FROM (SELECT pid FROM who GROUP BY pid HAVING count(DISTINCT wanted) > 1) m";
     assert_eq!(database.value::<i64>(mixed).await, 0);
@@ -156,10 +157,9 @@ async fn a_login_without_access_to_a_profile_is_refused_at_enqueue() {
 async fn a_task_waits_for_a_worker_with_its_profile_and_why_reports_it() {
     let database = Database::new().await;
     let etl = Login::new(&database, "etl", "").await;
-    let user: String = database.value("SELECT current_user::text").await;
-    let allow = ["profile", "set", "etl", "--allow", &user, "--description", "loads"];
-    let output = Program::pgmill(&database, &allow).succeeds().await;
-    assert_eq!(output, format!("profile etl is open to members of {user}\n"));
+    let allow = ["profile", "set", "etl", "--allow", "mill_producer", "--description", "loads"];
+    let output = Program::pgmill_as_owner(&database, &allow).succeeds().await;
+    assert_eq!(output, "profile etl is open to members of mill_producer\n");
     let _plain = Worker::start(&database, &["--readers", "1"]);
     let waiting = Program::enqueue(&database, &["--run-as", "etl", WHO]).succeeds().await;
     let waiting: i64 = waiting.trim().parse().unwrap();
@@ -169,7 +169,8 @@ async fn a_task_waits_for_a_worker_with_its_profile_and_why_reports_it() {
     let expected =
         "no live worker serves queue \"default\" and has the profile \"etl\" in its configuration";
     assert_eq!(database.value::<String>(&why).await, expected);
-    let (code, _, stderr) = Program::pgmill(&database, &["profile", "remove", "etl"]).run().await;
+    let remove = || Program::pgmill_as_owner(&database, &["profile", "remove", "etl"]);
+    let (code, _, stderr) = remove().run().await;
     assert!(code == 5 && stderr.contains(&format!("is used by task {waiting}")), "{code} {stderr}");
     let config = Config::new(&database, &[("etl", &etl)]);
     let mut worker = Worker::start(&database, &["--readers", "1", "--config", &config.path()]);
@@ -180,7 +181,7 @@ async fn a_task_waits_for_a_worker_with_its_profile_and_why_reports_it() {
     let listed = Program::pgmill(&database, &["profile", "list", "--json"]).succeeds().await;
     assert!(listed.contains("\"readers\": 2"), "{listed}");
     assert!(worker.terminate().await.success());
-    Program::pgmill(&database, &["profile", "remove", "etl"]).succeeds().await;
+    remove().succeeds().await;
     etl.drop().await;
 }
 

@@ -3,8 +3,11 @@
 use serde_json::Value;
 
 use crate::harness::login::Login;
-use crate::harness::{Database, Program, Worker};
+use crate::harness::{Database, Program, Worker, amount};
 use crate::targets::target::{Configuration, EFFECT, EFFECTS, as_flags, effects};
+
+/// Why `target init` is started as the superuser.
+const OWNER: &str = "prepares the database of a target";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_target_is_set_up_used_checked_and_removed_by_commands() {
@@ -13,7 +16,7 @@ async fn a_target_is_set_up_used_checked_and_removed_by_commands() {
     dwh.execute(EFFECTS).await;
     let etl = Login::new(&dwh, "etl", "").await;
     dwh.execute(&format!("GRANT INSERT, SELECT ON effect TO {}", etl.name)).await;
-    let pgmill = async |arguments: &[&str]| Program::pgmill(&queue, arguments).run().await;
+    let pgmill = async |arguments: &[&str]| Program::pgmill_as_owner(&queue, arguments).run().await;
 
     let (code, _, stderr) =
         pgmill(&["target", "check", "dwh", "--target-url-file", "/nowhere"]).await;
@@ -22,21 +25,17 @@ async fn a_target_is_set_up_used_checked_and_removed_by_commands() {
     let (code, _, stderr) = Program::enqueue(&queue, &enqueue).run().await;
     assert!(code == 5 && stderr.contains("pgmill target set dwh"), "{code} {stderr}");
 
-    let owner: String = queue.value("SELECT current_user::text").await;
-    let set =
-        ["target", "set", "dwh", "--allow", &owner, "--keep", "30d", "--description", "sales"];
+    let set = ["target", "set", "dwh", "--allow", "mill_producer", "--keep", "30d"];
+    let set = [&set[..], &["--description", "sales"]].concat();
     let (code, stdout, stderr) = pgmill(&set).await;
-    assert_eq!(
-        (code, stdout.trim()),
-        (0, format!("target dwh is open to members of {owner}").as_str())
-    );
+    assert_eq!((code, stdout.trim()), (0, "target dwh is open to members of mill_producer"));
     assert!(stderr.contains("no live worker has [targets.dwh]"), "{stderr}");
     let init = ["target", "init", "--login", &etl.name];
     for _ in 0..2 {
-        Program::pgmill(&dwh, &init).succeeds().await;
+        Program::pgmill(&dwh, &init).by_superuser(&dwh, OWNER).succeeds().await;
     }
-    let (_, _, stderr) =
-        Program::pgmill(&dwh, &["target", "init", "--login", "nobody-at-all"]).run().await;
+    let unknown = Program::pgmill(&dwh, &["target", "init", "--login", "nobody-at-all"]);
+    let (_, _, stderr) = unknown.by_superuser(&dwh, OWNER).run().await;
     assert!(stderr.contains("nobody-at-all"), "{stderr}");
 
     let configuration = Configuration::of(&queue, &[("dwh", etl.url())]);
@@ -100,14 +99,16 @@ async fn a_target_that_a_worker_takes_for_a_profile_gets_no_effect_in_the_wrong_
     std::fs::write(configuration.path(), profile).unwrap();
     let flags = configuration.flags();
     let _worker = Worker::start(&queue, &as_flags(&flags));
+    let tasks: i32 = amount(25, 100);
     for name in ["shared", "alone"] {
         let many = "SELECT mill.enqueue($1, queue => $2, run_as => 'dwh', max_attempts => 1)
-            FROM generate_series(1, 100)";
-        queue.rows(many, &[&EFFECT, &name]).await;
+            FROM generate_series(1, $3::integer)";
+        queue.rows(many, &[&EFFECT, &name, &tasks]).await;
         queue.until_empty().await;
     }
     let ends = "SELECT string_agg(DISTINCT outcome || ': ' || message, ', ') || ' ' || count(*)
         FROM mill.attempts";
-    assert_eq!(queue.value::<String>(ends).await, "failed: the task has a target 200");
+    let expected = format!("failed: the task has a target {}", 2 * tasks);
+    assert_eq!(queue.value::<String>(ends).await, expected);
     assert_eq!(effects(&queue).await, (0, 0));
 }

@@ -37,7 +37,7 @@ async fn a_target_is_held_back_while_a_snapshot_in_it_is_old() {
     let old = dwh.connect().await;
     old.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1").await.unwrap();
     let set = ["target", "set", "dwh", "--max-snapshot-age", "1s"];
-    let text = Program::pgmill(&queue, &set).succeeds().await;
+    let text = Program::pgmill_as_owner(&queue, &set).succeeds().await;
     assert!(text.contains("its tasks start only with max snapshot age 1.0s"), "{text}");
     let pid: i32 = old.query_one("SELECT pg_backend_pid()", &[]).await.unwrap().get(0);
     until_held_back(&queue, &format!("the snapshot of session {pid} of user ")).await;
@@ -87,7 +87,7 @@ async fn a_target_is_held_back_while_its_standby_lags_or_many_of_its_sessions_ar
     // Without conditions, the next check ends it.
     let id = queue.enqueue(EFFECT, IN_TARGET).await;
     let set = ["target", "set", "dwh", "--max-active-sessions", "off"];
-    Program::pgmill(&queue, &set).succeeds().await;
+    Program::pgmill_as_owner(&queue, &set).succeeds().await;
     assert_eq!(queue.outcome(id).await, "succeeded");
     dwh.execute("SELECT pg_advisory_unlock(1)").await;
     waits.join_next().await.unwrap().unwrap().unwrap();

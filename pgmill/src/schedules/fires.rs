@@ -86,6 +86,9 @@ pub(super) fn parse(timing: &str) -> Result<Timing, Failure> {
     })
 }
 
+/// The probe runs with the rights of the login that tests it.
+const UNREADABLE: &str = "Test the schedule as a role that may read what its trigger reads.";
+
 /// Evaluates a schedule as a tick would do now.
 ///
 /// # Errors
@@ -99,7 +102,7 @@ pub(crate) async fn test_schedule(
     transaction.batch_execute("SET TRANSACTION READ ONLY").await.map_err(QueueError::from)?;
     let found = queries::test(&transaction, name).await;
     transaction.rollback().await.map_err(QueueError::from)?;
-    Ok(found?)
+    found.map_err(|error| Failure::from(error).hint_if_unprivileged(UNREADABLE))
 }
 
 /// Prints whether a schedule would fire now, and why or why not.

@@ -157,7 +157,7 @@ async fn init_analyzes_tables_with_rows_and_without_statistics() {
     assert_eq!(analyzed(&database, tables).await, "priorities settings");
     fill_limits(&database, 1000).await;
     forget_statistics(&database).await;
-    let init = async || Program::pgmill(&database, &["init"]).run().await;
+    let init = async || Program::init(&database).run().await;
     let (code, _, errors) = init().await;
     assert_eq!((code, errors.as_str()), (0, ""));
     assert_eq!(analyzed(&database, tables).await, "limits priorities settings tasks");
