@@ -137,7 +137,8 @@ impl World {
 
     pub(crate) fn fault_ends(&mut self, n: usize) {
         let kind = self.faults[n].kind;
-        let workers = std::mem::take(&mut self.faults[n].workers);
+        let mut workers = std::mem::take(&mut self.faults[n].workers);
+        workers.retain(|w| !self.is_held(kind, *w));
         if kind.of_server() {
             self.checks.server_faults -= 1;
             self.checks.server_back_at = self.now;
@@ -189,6 +190,13 @@ impl World {
             Kind::Deaf => self.server.deaf -= 1,
             Kind::Kill | Kind::Flap | Kind::EndSessions | Kind::SetBack => {}
         }
+    }
+
+    /// Returns whether another fault keeps the worker in the state that a fault of this kind ends.
+    fn is_held(&self, kind: Kind, w: usize) -> bool {
+        let state = |kind| (matches!(kind, Kind::Stop | Kind::StopInFreeze), kind == Kind::Cut);
+        state(kind) != (false, false)
+            && self.faults.iter().any(|it| state(it.kind) == state(kind) && it.workers.contains(&w))
     }
 
     /// The server stops to answer, unless another fault has made it so. Returns whether this fault
