@@ -6,7 +6,7 @@
 SHELL := /bin/bash
 PG_OPTION := $(if $(PG),--pg $(PG))
 
-.PHONY: help schema settings rights reference book demo test test-repeat versions server browser screenshots api-check clients-check dbt-check vacuum-check chaos ha-check citus-check mutants simulate fmt lint deny deploy-check deb release-check fuzz ci check-all cargo \
+.PHONY: help schema settings rights reference book demo test long-tests test-repeat versions server browser screenshots api-check clients-check dbt-check vacuum-check chaos ha-check citus-check mutants simulate fmt lint deny deploy-check deb release-check fuzz ci check-all cargo \
   browser-tools api-check-tools clients-check-tools dbt-check-tools ha-check-tools citus-check-tools book-tools \
   deny-tools deb-tools
 
@@ -46,14 +46,17 @@ demo: server ## Run a demo fleet on a private cluster (KEEP=1 leaves it running)
 	cargo build --locked --bins
 	cargo run --locked --quiet --bin demo -- $(PG_OPTION) $(if $(KEEP),--keep)
 
-test: server ## Run all tests on a private cluster
+test: server ## Run all tests on a private cluster (LONG=1: with more tasks, faults and rounds)
 	@# Tests start programs of other crates, but cargo builds only the programs of the crate under test: without
 	@# this build, tests would run outdated programs. Without -p, the feature selection stays the same and
 	@# nothing is built twice.
 	cargo build --locked
 	@# More threads than processors: tests wait for workers and servers most of the time.
-	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-8} \
+	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-8} $(if $(LONG),PGMILL_LONG_TESTS=1) \
 	  cargo run --locked --quiet --bin cluster -- run $(PG_OPTION) -- cargo test --workspace --locked
+
+long-tests: ## As test, with LONG=1
+	$(MAKE) test LONG=1
 
 versions: cargo ## Test all supported versions of PostgreSQL (SHORT=1: a smoke test of each, without the whole suite)
 	@.ci/packages versions || true

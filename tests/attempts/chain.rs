@@ -4,7 +4,7 @@
 use futures_util::future::join_all;
 use proxy::{Cut, FaultAction, MessageMatch, Proxy};
 
-use crate::harness::{Database, Worker, eventually};
+use crate::harness::{Database, Worker, amount, eventually};
 
 /// Inserts the task, its transaction, and whether the message also contained a COMMIT.
 const MARK: &str = "INSERT INTO effect SELECT current_setting('mill.task_id')::bigint,
@@ -177,16 +177,18 @@ async fn a_notice_of_a_commit_is_not_attributed_to_the_next_task() {
     let fails = "DO 'BEGIN RAISE NOTICE ''own''; RAISE ''failed''; END'";
     let silent =
         ["INSERT INTO noisy VALUES (2)", "SELECT 1/0", "INSERT INTO noisy VALUES (2)", fails];
-    let failing = enqueue(&database, &silent.repeat(20)).await;
+    let repeats = amount(8, 20);
+    let failing = enqueue(&database, &silent.repeat(repeats)).await;
     database.until_empty().await;
     let of_failures = "SELECT count(*) FILTER (WHERE sqlstate = '22012' AND notices IS NOT NULL),
             count(*) FILTER (WHERE sqlstate = 'P0001' AND jsonb_array_length(notices) = 1
                 AND notices->0->>'message' = 'own')
         FROM mill.attempts WHERE task_id = ANY ($1)";
     let row = &database.rows(of_failures, &[&failing]).await[0];
-    assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (0, 20));
+    let expected = i64::try_from(repeats).unwrap();
+    assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (0, expected));
     until_chained(&database).await;
-    let statements = ["INSERT INTO noisy VALUES (1)", MARK].repeat(20);
+    let statements = ["INSERT INTO noisy VALUES (1)", MARK].repeat(repeats);
     let ids = enqueue(&database, &statements).await;
     let own = enqueue(&database, &["DO 'BEGIN RAISE NOTICE ''own''; END'", MARK].repeat(5)).await;
     database.until_empty().await;
@@ -208,9 +210,9 @@ async fn tasks_with_parameters_limits_or_effects_outside_the_cluster_run_in_no_c
         "explain => true",
         "options => '{\"isolation\": \"read_committed\"}'",
     ];
+    let database = database().await;
+    let _worker = Worker::start(&database, &ONE_READER);
     for option in options {
-        let database = database().await;
-        let _worker = Worker::start(&database, &ONE_READER);
         until_chained(&database).await;
         let sql = format!("SELECT mill.enqueue($1, {option}) FROM generate_series(1, 40)");
         database.rows(&sql, &[&MARK]).await;
@@ -333,15 +335,16 @@ async fn a_terminated_backend_ends_the_running_task_of_a_chain_and_no_other() {
     assert_eq!(database.value::<i64>(&effects).await, 0);
 }
 
-/// Runs chains on one reader. The session is cut at the n-th message of the n-th chain. Returns the
-/// number of messages that were cut.
-async fn sweep(cut: Cut) -> u32 {
+/// Runs chains on one reader. The session is cut at the n-th message of the n-th chain; in the short
+/// form, only at every third message from `first` on, because the other sweeps cut at the messages
+/// in between. Returns the number of the last message that could be cut.
+async fn sweep(first: u32, cut: Cut) -> u32 {
     let database = database().await;
     let proxy = Proxy::start(&database.url()).await.unwrap();
     let through = proxy.url(&database.task_url());
-    let flags = ["--readers", "1", "--poll-interval", "20ms", "--task-url", &through];
+    let flags = ["--readers", "1", "--poll-interval", "100ms", "--task-url", &through];
     let _worker = Worker::start(&database, &flags);
-    for n in 1.. {
+    for n in (amount(first, 1)..).step_by(amount(3, 1)) {
         until_chained(&database).await;
         let idle = "SELECT count(*) = 1 AND bool_and(state = 'idle') FROM pg_stat_activity
             WHERE datname = current_database() AND application_name LIKE 'pgmill reader 1 %'";
@@ -365,7 +368,8 @@ async fn sweep(cut: Cut) -> u32 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_task_of_a_chain_has_one_effect_wherever_its_session_is_cut() {
-    for messages in join_all([Cut::Before, Cut::After, Cut::Unseen].map(sweep)).await {
+    let cuts = [(1, Cut::Before), (2, Cut::After), (3, Cut::Unseen)];
+    for messages in join_all(cuts.map(|(first, cut)| sweep(first, cut))).await {
         assert!(messages >= 4, "{messages} messages were cut: too few for a meaningful test");
     }
 }

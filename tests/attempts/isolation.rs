@@ -1,6 +1,6 @@
 //! The option `isolation` of a task: the level of its transaction, wherever the task comes from.
 
-use crate::harness::{Database, Program, Worker, eventually};
+use crate::harness::{Database, Program, Worker, amount, eventually};
 
 const LEVEL: &str = "INSERT INTO effect VALUES (current_setting('transaction_isolation'))";
 
@@ -60,7 +60,7 @@ async fn the_option_sets_the_level_of_the_transaction_in_every_kind_of_task() {
 
 #[tokio::test]
 async fn serializable_tasks_that_conflict_run_again_until_their_effects_are_serial() {
-    const TASKS: i64 = 60;
+    let tasks: i64 = amount(30, 60);
     let database = Database::new().await;
     database.execute("CREATE TABLE effect (n bigint)").await;
     let _worker = Worker::start(&database, &["--readers", "8"]);
@@ -77,10 +77,10 @@ async fn serializable_tasks_that_conflict_run_again_until_their_effects_are_seri
     // On a busy machine, one reader may run all tasks.
     for _ in 0..20 {
         database.execute("TRUNCATE effect").await;
-        database.rows(sql, &[&TASKS]).await;
+        database.rows(sql, &[&tasks]).await;
         database.until_empty().await;
         assert!(database.value::<bool>(serial).await);
-        assert_eq!(database.value::<i64>("SELECT count(*) FROM effect").await, TASKS);
+        assert_eq!(database.value::<i64>("SELECT count(*) FROM effect").await, tasks);
         if database.value::<i64>(conflicts).await > 0 {
             return;
         }

@@ -9,12 +9,10 @@ use serde_json::Value;
 
 use crate::harness::console::{Console, ask, csrf};
 use crate::harness::routes::{post_routes, routes};
-use crate::harness::{Database, Worker};
+use crate::harness::{Database, Worker, amount};
 
 /// Seed of the generated requests. Another seed generates other requests.
 const SEED: u64 = 20_261_122;
-
-const REQUESTS: usize = 1500;
 
 /// Maximum time of any response, even on a slow machine: two statements may reach their time limit.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -211,7 +209,8 @@ async fn no_request_causes_a_server_error() {
     let own = csrf(&console.get("/priorities").await.body).to_owned();
     let mut fuzzer = Fuzzer { random: StdRng::seed_from_u64(SEED), names };
     let (mut seen, address) = ([0; 6], console.address.as_str());
-    for _ in 0..REQUESTS {
+    let requests = amount(300, 1500);
+    for _ in 0..requests {
         let acting = fuzzer.random.random_range(0..3) == 0;
         let pattern =
             if acting { &acts } else { &reads }.choose(&mut fuzzer.random).unwrap().clone();
@@ -236,7 +235,7 @@ async fn no_request_causes_a_server_error() {
         seen[usize::from(status(address, &request).await / 100)] += 1;
     }
     println!("responses by the first digit of their status: {seen:?}");
-    assert!(seen[2] > REQUESTS / 20 && seen[4] > REQUESTS / 20, "{seen:?}");
+    assert!(seen[2] > requests / 20 && seen[4] > requests / 20, "{seen:?}");
     for whole in ["GET\r\n\r\n", "GET / HTTP/9\r\n\r\n", "\u{1}\u{2}\r\n\r\n"] {
         status(address, whole.as_bytes()).await;
     }

@@ -13,7 +13,7 @@ use crate::console::console_read_only::every_request;
 use crate::console::seed::seed;
 use crate::harness::console::Console;
 use crate::harness::terminal::Terminal;
-use crate::harness::{Database, Program};
+use crate::harness::{Database, Program, amount};
 use crate::runs::run::job;
 
 /// Maximum size of a page that shows a text of a megabyte.
@@ -50,6 +50,10 @@ const CORPUS: &[&str] = &[
     "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\
      aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
 ];
+
+/// A text with something of most kinds, so short that every column accepts it that accepts one of the
+/// texts above.
+const MIXED: &str = "a\u{202e}<b>\"'&\u{200b}\u{2066}";
 
 /// Columns that accept none of the hostile texts, with the reason.
 const CLOSED: &[(&str, &str)] = &[
@@ -232,57 +236,113 @@ fn encoded(text: &str) -> String {
     text.bytes().map(|byte| format!("%{byte:02X}")).collect()
 }
 
-/// Returns the addresses of all pages that display something for this name.
-async fn addresses(console: &Console, text: &str, ids: &[i64]) -> BTreeSet<String> {
-    let mut all = BTreeSet::new();
+/// Returns the addresses of the pages that depend on a name or a search in their address.
+fn searches(text: &str) -> BTreeSet<String> {
     let name = encoded(text);
-    for id in ids {
-        let id = id.to_string();
-        let values =
-            [("id", id.as_str()), ("queue", "default"), ("group", &*name), ("name", &*name)];
-        all.extend(every_request(console, &values).await);
-    }
-    // A stream has no end while its task is live. Its content is part of the page.
-    all.retain(|path| !path.contains("/events"));
-    all.insert(format!("/tasks?q={}", encoded(&format!("name:\"{text}\""))));
-    all.insert(format!("/tasks?q={name}"));
-    all.insert(format!("/tasks/bulk?q={name}"));
-    all.insert(format!("/failures?queue={name}"));
-    all.insert(format!("/audit?subject={name}&login={name}&action={name}"));
-    all.insert(format!("/audit?since={name}"));
-    all.insert(format!("/runs?job={name}&schedule={name}"));
-    all.extend(["/tasks?q=state:finished".to_owned(), "/tasks?q=state:failed".to_owned()]);
-    all
+    BTreeSet::from([
+        format!("/tasks?q={}", encoded(&format!("name:\"{text}\""))),
+        format!("/tasks?q={name}"),
+        format!("/tasks/bulk?q={name}"),
+        format!("/failures?queue={name}"),
+        format!("/audit?subject={name}&login={name}&action={name}"),
+        format!("/audit?since={name}"),
+        format!("/runs?job={name}&schedule={name}"),
+        format!("/jobs/detail?name={name}"),
+        format!("/jobs/versions?name={name}"),
+        format!("/schedules/detail?name={name}"),
+        format!("/lineage?name={name}"),
+    ])
 }
 
-/// Visits every page with this text in the database; returns the faults and the elements of the
-/// pages.
-async fn visit_every_page(console: &Console, text: &str, ids: &[i64]) -> Seen {
-    let mut all = Seen::default();
-    for path in addresses(console, text, ids).await {
-        let answer = console.get(&path).await;
-        let at = |fault: String| format!("{path:.200} with {text:.60?}: {fault}");
-        if answer.status >= 500 {
-            all.faults.push(at(format!("{} {}", answer.status, answer.body)));
-        } else if answer.headers.contains("text/html") {
-            if answer.body.len() > MAX_BYTES {
-                all.faults.push(at(format!("{} bytes", answer.body.len())));
-            }
-            let seen = Seen::page(&answer.body);
-            all.faults.extend(seen.faults.into_iter().map(at));
-            all.names.extend(seen.names);
-        }
+/// Returns the addresses of the pages in the short form, and otherwise also those of the API.
+fn pages(all: BTreeSet<String>) -> BTreeSet<String> {
+    let pages = all.iter().filter(|path| !path.starts_with("/api/")).cloned().collect();
+    amount(pages, all)
+}
+
+/// A console, and the addresses that can be read, with `$id` and `$name` in place of values.
+struct Visitor<'a> {
+    console: &'a Console,
+    patterns: Vec<String>,
+}
+
+impl<'a> Visitor<'a> {
+    async fn new(console: &'a Console) -> Self {
+        let values = [("id", "$id"), ("queue", "default"), ("group", "$name"), ("name", "$name")];
+        let mut patterns = every_request(console, &values).await;
+        // A stream has no end while its task is live. Its content is part of the page.
+        patterns.retain(|path| !path.contains("/events"));
+        Self { console, patterns }
     }
-    all
+
+    /// Returns all addresses that display something for this name.
+    fn addresses(&self, text: &str, ids: &[i64]) -> BTreeSet<String> {
+        let mut all = searches(text);
+        let name = encoded(text);
+        for id in ids {
+            let id = id.to_string();
+            let address = |path: &String| path.replace("$id", &id).replace("$name", &name);
+            all.extend(self.patterns.iter().map(address));
+        }
+        all.extend(["/tasks?q=state:finished".to_owned(), "/tasks?q=state:failed".to_owned()]);
+        all
+    }
+
+    /// Visits pages with this text in the database; returns the faults and the elements of the pages.
+    async fn visit(&self, paths: BTreeSet<String>, text: &str) -> Seen {
+        let mut all = Seen::default();
+        for path in paths {
+            let answer = self.console.get(&path).await;
+            let at = |fault: String| format!("{path:.200} with {text:.60?}: {fault}");
+            if answer.status >= 500 {
+                all.faults.push(at(format!("{} {}", answer.status, answer.body)));
+            } else if answer.headers.contains("text/html") {
+                if answer.body.len() > MAX_BYTES {
+                    all.faults.push(at(format!("{} bytes", answer.body.len())));
+                }
+                let seen = Seen::page(&answer.body);
+                all.faults.extend(seen.faults.into_iter().map(at));
+                all.names.extend(seen.names);
+            }
+        }
+        all
+    }
+
+    /// Visits the pages with plain words as texts.
+    async fn visit_words(&self, ids: &[i64]) -> Seen {
+        let mut all = self.visit(pages(self.addresses("word", ids)), "word").await;
+        for word in ["nobody", "2h", "wrong:word"] {
+            let paths = amount(searches(word), self.addresses(word, ids));
+            let seen = self.visit(paths, word).await;
+            all.names.extend(seen.names);
+            all.faults.extend(seen.faults);
+        }
+        all
+    }
+}
+
+/// Returns the texts to put into the columns, one after the other, and whether to visit all addresses
+/// or only searches. The short form joins the texts, first those that every column accepts, then those
+/// that names accept. In the end, each column has the longest text that it accepts.
+fn rounds() -> Vec<(String, bool)> {
+    let refused = |c: char| c.is_control() || ['\u{2028}', '\u{ffff}'].contains(&c);
+    let in_names = |text: &&str| text.len() < 100 && !text.contains(refused);
+    let names: String = CORPUS.iter().copied().filter(in_names).collect();
+    let name = [MIXED, &names].concat();
+    assert!(name.len() <= 512, "a name has at most 512 bytes, not {}", name.len());
+    let all = [MIXED, &CORPUS.concat()].concat();
+    let joined = vec![(MIXED.to_owned(), false), (name, false), (all, true)];
+    amount(joined, CORPUS.iter().map(|text| ((*text).to_owned(), true)).collect())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_text_becomes_markup_in_the_console() {
     let database = Database::new().await;
     let console = Console::start(&database, &[]).await;
+    let visitor = Visitor::new(&console).await;
     // First record the elements of the pages with plain words as texts, for objects that exist and
     // for objects that do not.
-    let mut known = visit_every_page(&console, "word", &[1]).await;
+    let mut known = visitor.visit(pages(visitor.addresses("word", &[1])), "word").await;
     let (running, failed) = seed(&database).await;
     let mut columns = columns(&database).await;
     let ids = [1, running, failed];
@@ -292,24 +352,24 @@ async fn no_text_becomes_markup_in_the_console() {
         if put {
             put_everywhere(&database, &mut columns, "word").await;
         }
-        for word in ["word", "nobody", "2h", "wrong:word"] {
-            let seen = visit_every_page(&console, word, &ids).await;
-            known.names.extend(seen.names);
-            known.faults.extend(seen.faults);
-        }
+        let seen = visitor.visit_words(&ids).await;
+        known.names.extend(seen.names);
+        known.faults.extend(seen.faults);
     }
     assert!(known.names.len() > 60, "the parser sees {:?}", known.names);
     columns.iter_mut().for_each(|it| it.taken = 0);
     let mut faults = known.faults;
-    for text in CORPUS {
+    let rounds = rounds();
+    for (text, all) in &rounds {
         put_everywhere(&database, &mut columns, text).await;
-        let seen = visit_every_page(&console, text, &ids).await;
+        let paths = if *all { visitor.addresses(text, &ids) } else { searches(text) };
+        let seen = visitor.visit(paths, text).await;
         let more = seen.names.difference(&known.names);
         faults.extend(more.map(|it| format!("{it} with {text:?}")));
         faults.extend(seen.faults);
     }
     let taken: usize = columns.iter().map(|it| it.taken).sum();
-    let (texts, there) = (CORPUS.len(), columns.len());
+    let (texts, there) = (rounds.len(), columns.len());
     let refused = there * texts - taken;
     println!("{texts} texts in {there} columns: {taken} taken, {refused} refused");
     for column in &columns {
@@ -322,7 +382,7 @@ async fn no_text_becomes_markup_in_the_console() {
     let long = "x\u{202e}<b>".repeat(1 << 17);
     columns.retain(|it| !SHORT.contains(&format!("{}.{}", it.table, it.name).as_str()));
     put_everywhere(&database, &mut columns, &long).await;
-    faults.extend(visit_every_page(&console, "x", &ids).await.faults);
+    faults.extend(visitor.visit(pages(visitor.addresses("x", &ids)), "x").await.faults);
     assert!(faults.is_empty(), "{} faults: {:#?}", faults.len(), &faults[..faults.len().min(40)]);
     // A shortened text shows the omitted size, with a link to the full text.
     let page = console.get(&format!("/tasks/{failed}")).await.body;
@@ -361,46 +421,46 @@ async fn no_text_controls_a_terminal() {
     let (running, failed) = seed(&database).await;
     let mut columns = columns(&database).await;
     let hostile: String = CORPUS.concat().chars().filter(|c| is_invisible(*c)).collect();
-    // Names of jobs and schedules accept no control characters.
-    for text in [format!("<{hostile}>"), "<\u{202e}\u{200b}\u{2066}>".to_owned()] {
-        put_everywhere(&database, &mut columns, &text).await;
-        let (running, failed) = (running.to_string(), failed.to_string());
-        let name = text.as_str();
-        let lines: [&[&str]; 24] = [
-            &["status"],
-            &["task", "list"],
-            &["task", "list", "--state", "running"],
-            &["task", "list", "--outcome", "failed"],
-            &["task", "show", &running],
-            &["task", "show", &failed],
-            &["task", "show", "1", "--plan"],
-            &["why", &running],
-            &["failures"],
-            &["durations"],
-            &["audit"],
-            &["queue", "list"],
-            &["priority", "list"],
-            &["group", "list"],
-            &["limit", "list"],
-            &["profile", "list"],
-            &["job", "list"],
-            &["job", "show", name],
-            &["dependency", "list"],
-            &["lineage", name],
-            &["run", "list"],
-            &["run", "show", "1"],
-            &["schedule", "list"],
-            &["schedule", "show", name],
+    let hostile = format!("<{hostile}>");
+    let (running, failed) = (running.to_string(), failed.to_string());
+    let lines: [&[&str]; 25] = [
+        &["status"],
+        &["task", "list"],
+        &["task", "list", "--state", "running"],
+        &["task", "list", "--outcome", "failed"],
+        &["task", "show", &running],
+        &["task", "show", &failed],
+        &["task", "show", "1", "--plan"],
+        &["why", &running],
+        &["failures"],
+        &["durations"],
+        &["audit"],
+        &["queue", "list"],
+        &["priority", "list"],
+        &["group", "list"],
+        &["limit", "list"],
+        &["profile", "list"],
+        &["job", "list"],
+        &["dependency", "list"],
+        &["run", "list"],
+        &["run", "show", "1"],
+        &["schedule", "list"],
+        &["schedule", "log"],
+        &["worker", "list"],
+        &["history"],
+        &["doctor"],
+    ];
+    let (mut shown, mut faults) = (0, Vec::new());
+    // Names of jobs and schedules accept no control characters, and keep the first text.
+    for (text, lines) in [("<\u{202e}\u{200b}\u{2066}>", &[][..]), (hostile.as_str(), &lines[..])] {
+        put_everywhere(&database, &mut columns, text).await;
+        let named: [&[&str]; 4] = [
+            &["job", "show", text],
+            &["lineage", text],
+            &["schedule", "show", text],
+            &["schedule", "history", text],
         ];
-        let more: [&[&str]; 5] = [
-            &["schedule", "log"],
-            &["schedule", "history", name],
-            &["worker", "list"],
-            &["history"],
-            &["doctor"],
-        ];
-        let (mut shown, mut faults) = (0, Vec::new());
-        for line in lines.iter().chain(&more) {
+        for line in named.iter().chain(lines) {
             let (code, stdout, stderr) = Program::pgmill(&database, line).run().await;
             let output = format!("{stdout}{stderr}");
             assert!(code != 101 && !output.contains("panicked"), "{line:?}: {output}");
@@ -411,10 +471,10 @@ async fn no_text_controls_a_terminal() {
             faults.extend(raw.map(|it| format!("{line:?}: {it:.300}")));
             shown += usize::from(output.contains("\\u{202e}"));
         }
-        assert!(faults.is_empty(), "{faults:#?}");
-        assert!(shown > 15, "only {shown} commands have shown the text");
-        let top = Terminal::start(Program::pgmill(&database, &["top"]).into_command());
-        top.until_shown("\\u{").await;
-        assert!(!top.text().chars().any(is_invisible), "{}", top.text());
     }
+    assert!(faults.is_empty(), "{faults:#?}");
+    assert!(shown > 15, "only {shown} commands have shown the text");
+    let top = Terminal::start(Program::pgmill(&database, &["top"]).into_command());
+    top.until_shown("\\u{").await;
+    assert!(!top.text().chars().any(is_invisible), "{}", top.text());
 }

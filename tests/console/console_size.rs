@@ -3,16 +3,12 @@
 //! times.
 
 use crate::harness::console::Console;
-use crate::harness::{Database, PrivateDatabase, eventually};
+use crate::harness::{Database, PrivateDatabase, amount, eventually};
 
-const LIVE: i64 = 400_000;
-const ENDED: i64 = 300_000;
-/// Number of runs. A page of their table holds about 40 rows.
-const RUNS: i64 = 200_000;
-
-/// A page of the table of live tasks holds about 45 of these rows, a page of history about 30. The
-/// attempts ended within 12 hours, more and more of them per second: 40,000 within the last two
-/// minutes, and 15,000 within the last five seconds.
+/// A page of the table of live tasks holds about 45 of these rows, a page of history about 30, and a
+/// page of runs about 40. In the short form, the attempts are fewer and wider, so that they fill about
+/// as many pages. They ended within 12 hours, more and more of them per second: 14 % of them within
+/// the last two minutes, and 5 % within the last five seconds.
 const FILL: &str = "
 INSERT INTO mill.tasks (queue, priority, state, due_at, name, statement)
 SELECT 'etl-' || n % 20, (ARRAY['low', 'normal', 'high'])[1 + n % 3]::mill.priority,
@@ -25,7 +21,7 @@ INSERT INTO mill.attempts (finished_at, task_id, enqueued_at, due_at, started_at
 SELECT at, nextval('mill.tasks_id_seq'), at, at, at, '10 seconds', 1,
     CASE WHEN n % 100 = 0 THEN 'failed' ELSE 'succeeded' END::mill.outcome, 'normal', 'transaction', 'exponential',
     1, true, true, false, false, 'etl-' || n % 20, 'task ' || n % 500,
-    CASE WHEN n % 100 = 0 THEN '22012' END, CASE WHEN n % 100 = 0 THEN 'division by zero' END, 'SELECT 1'
+    CASE WHEN n % 100 = 0 THEN '22012' END, CASE WHEN n % 100 = 0 THEN 'division by zero' END, rpad('SELECT 1', {width})
 FROM generate_series(1, {ended}) AS n,
     LATERAL (SELECT now() - interval '12 hours' * (1 - n::float8 / {ended}) ^ 3) AS t (at);
 INSERT INTO mill.runs (jobs, params, state, tasks, succeeded, failed, started_at, finished_at)
@@ -53,8 +49,8 @@ FROM pg_stat_statements WHERE dbid = (SELECT oid FROM pg_database WHERE datname 
 ORDER BY 2 DESC";
 
 /// Maximum number of pages that one screen may read. The overview counts 20,000 tasks, and reads
-/// 2,900 pages. A read of every live task would take 7,800 pages, and a read of that history
-/// 12,000.
+/// 2,900 pages. A read of every live task would take 4,700 pages (7,800 in the long form), and a read
+/// of that history 9,000 (12,000).
 const MAX_PAGES: i64 = 4000;
 
 /// Maximum number of pages that a search without a suitable index may read: every live task, but no
@@ -108,14 +104,16 @@ async fn no_page_reads_all_that_waits_or_ever_ended() {
     if shared.value::<i64>(there).await == 0 {
         return println!("skipped: the server has no pg_stat_statements");
     }
-    let counting = [("shared_preload_libraries", "pg_stat_statements"), ("fsync", "off")];
-    let private = PrivateDatabase::new(&[&counting[..], &[("autovacuum", "off")]].concat()).await;
+    let counting = [("shared_preload_libraries", "pg_stat_statements"), ("autovacuum", "off")];
+    let quick = [("fsync", "off"), ("max_wal_size", "4GB")];
+    let private = PrivateDatabase::new(&[counting, quick].concat()).await;
     let database = &private.database;
     database.execute("CREATE EXTENSION pg_stat_statements").await;
     database.create_days_before().await;
-    let fill = FILL.replace("{live}", &LIVE.to_string()).replace("{ended}", &ENDED.to_string());
-    let fill = fill.replace("{runs}", &RUNS.to_string());
-    database.execute(&fill).await;
+    let (live, ended, runs, width) =
+        amount(("240000", "100000", "180000", "500"), ("400000", "300000", "200000", "8"));
+    let fill = FILL.replace("{live}", live).replace("{ended}", ended).replace("{runs}", runs);
+    database.execute(&fill.replace("{width}", width)).await;
     for table in ["mill.tasks", "mill.attempts", "mill.runs", "mill.run_tasks"] {
         database.execute(&format!("VACUUM (ANALYZE) {table}")).await;
     }

@@ -266,28 +266,53 @@ BEGIN
     END LOOP;
 END $$";
 
+/// Tables that the planted violations change.
+const CHANGED: [&str; 9] = [
+    "chaos.effect",
+    "chaos.ops",
+    "chaos.start",
+    "mill.attempts",
+    "mill.dedup_keys",
+    "mill.permits",
+    "mill.run_tasks",
+    "mill.runs",
+    "mill.tasks",
+];
+
+/// Executes a statement for each of the tables, whose name replaces `$`.
+async fn for_each_changed(database: &Database, sql: &str) {
+    let each = CHANGED.map(|table| sql.replace('$', table));
+    database.execute(&each.join("; ")).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_checker_finds_each_planted_violation_and_nothing_else() {
-    let private = PrivateDatabase::new(&[("max_prepared_transactions", "2")]).await;
-    good_history(&private.database).await;
-    private.database.execute(AGAIN).await;
+    let settings = [("max_prepared_transactions", "2"), ("fsync", "off")];
+    let private = PrivateDatabase::new(&settings).await;
+    let database = &private.database;
+    good_history(database).await;
+    database.execute(AGAIN).await;
+    // Bringing the rows back takes less time than a copy of the database for each violation.
+    database.execute("CREATE SCHEMA kept").await;
+    for_each_changed(database, "CREATE TABLE kept.\"$\" AS TABLE $").await;
     let mut bitten = std::collections::BTreeSet::new();
     for (plant, invariants) in PLANTED {
-        let database = private.database.copy().await;
         let mut sql = (*plant).to_owned();
         while let Some((before, rest)) = sql.split_once('<') {
             let (name, after) = rest.split_once('>').unwrap();
             sql = format!("{before}{TASK}'{name}'){after}");
         }
         database.execute(&sql).await;
-        let found = broken(&database, &expect(&database).await).await;
+        let found = broken(database, &expect(database).await).await;
         let names: Vec<&str> = found.iter().map(|(name, _)| *name).collect();
         assert_eq!(names, *invariants, "{sql}: {found:#?}");
         bitten.extend(names);
-        database.execute("ROLLBACK; DO $$ BEGIN END $$").await;
         if plant.contains("PREPARE") {
             database.execute("ROLLBACK PREPARED 'left behind'").await;
         }
+        let bring_back =
+            "DELETE FROM $; INSERT INTO $ OVERRIDING SYSTEM VALUE SELECT * FROM kept.\"$\"";
+        for_each_changed(database, bring_back).await;
     }
     let toothless: Vec<&str> = checker::names().filter(|name| !bitten.contains(name)).collect();
     assert!(toothless.is_empty(), "no planted violation for {toothless:?}");

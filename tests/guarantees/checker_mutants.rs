@@ -18,7 +18,7 @@ use crate::harness::{Database, Worker};
 use crate::runs::run::{end, job, start};
 
 /// Sequence of events.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scenario {
     /// The task's worker is considered dead and its backend is not listed, but both are alive.
     ReclaimedWhileAlive,
@@ -152,18 +152,33 @@ const MUTANTS: &[Mutant] = &[
     },
 ];
 
+/// Removes what a scenario has left. Otherwise its violations would be found in the next one, too.
+const FORGET: &str = "DELETE FROM mill.tasks; DELETE FROM mill.attempts; DELETE FROM mill.permits;
+    DELETE FROM mill.runs; DELETE FROM mill.run_tasks; DELETE FROM mill.run_edges;
+    DELETE FROM mill.run_events; DELETE FROM mill.dedup_keys; DELETE FROM mill.cancel_requests;
+    DELETE FROM chaos.ops; DELETE FROM chaos.start; DELETE FROM chaos.effect;
+    DELETE FROM chaos.limits";
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fault_in_the_product_is_found() {
-    for mutant in MUTANTS {
+    let database = &Database::new().await;
+    database.execute(checker::INSTALL).await;
+    for (n, mutant) in MUTANTS.iter().enumerate() {
         let Mutant { function, from, to, scenario, finds } = mutant;
+        let name = format!("mill.{function}");
         for planted in [false, true] {
-            let database = Database::new().await;
-            database.execute(checker::INSTALL).await;
-            if planted {
-                plant(&database, &format!("mill.{function}"), (from, to)).await;
+            // The unchanged product passes each scenario once.
+            if !planted && MUTANTS[..n].iter().any(|earlier| earlier.scenario == *scenario) {
+                continue;
             }
-            play(&database, *scenario).await;
-            let found = broken(&database, &Expect::default()).await;
+            let unchanged = definition(database, &name).await;
+            if planted {
+                plant(database, &name, (from, to)).await;
+            }
+            play(database, *scenario).await;
+            let found = broken(database, &Expect::default()).await;
+            database.execute(&unchanged).await;
+            database.execute(FORGET).await;
             let names: Vec<&str> = found.iter().map(|(name, _)| *name).collect();
             let expected: &[&str] = if planted { finds } else { &[] };
             assert_eq!(names, expected, "{scenario:?}, {function}: {from} -> {to}: {found:#?}");
@@ -173,10 +188,13 @@ async fn a_fault_in_the_product_is_found() {
 
 /// Changes one place in a function.
 pub(crate) async fn plant(database: &Database, function: &str, (from, to): (&str, &str)) {
-    let sql = format!("SELECT pg_get_functiondef('{function}'::regproc)");
-    let definition: String = database.value(&sql).await;
-    assert_eq!(definition.matches(from).count(), 1, "{from} in {definition}");
-    database.execute(&definition.replace(from, to)).await;
+    let unchanged = definition(database, function).await;
+    assert_eq!(unchanged.matches(from).count(), 1, "{from} in {unchanged}");
+    database.execute(&unchanged.replace(from, to)).await;
+}
+
+async fn definition(database: &Database, function: &str) -> String {
+    database.value(&format!("SELECT pg_get_functiondef('{function}'::regproc)")).await
 }
 
 async fn play(database: &Database, scenario: Scenario) {
@@ -215,7 +233,8 @@ async fn play(database: &Database, scenario: Scenario) {
         }
         Scenario::Run => run(database, ops).await,
     }
-    let mut worker = Worker::start(database, &["--readers", "4", "--poll-interval", "20ms"]);
+    // Two readers can exceed a limit of one task.
+    let mut worker = Worker::start(database, &["--readers", "2", "--poll-interval", "50ms"]);
     database.until_empty().await;
     worker.terminate().await;
     record(database.client(), ops).await.unwrap();

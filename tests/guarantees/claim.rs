@@ -12,7 +12,7 @@ use queue::{Priority, RunId, TaskId, WorkerId};
 use tokio_postgres::error::SqlState;
 use uuid::Uuid;
 
-use crate::harness::{Database, PrivateDatabase, Worker, eventually};
+use crate::harness::{Database, PrivateDatabase, Worker, amount, eventually};
 
 /// Returns the whole lanes of these queues with normal priority.
 pub(crate) fn lanes(queues: &[&str]) -> Vec<LaneRange> {
@@ -214,15 +214,16 @@ async fn fewest_buffers_of(database: &Database, priority: &str) -> u64 {
 }
 
 #[tokio::test]
-async fn with_the_watermark_it_costs_the_same_after_fifty_thousand_finished_tasks() {
+async fn with_the_watermark_it_costs_the_same_after_many_finished_tasks() {
+    let tasks = amount(10_000, 50_000);
     let database = Database::new().await;
     let old = database.connect().await;
     old.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1 FROM mill.tasks")
         .await
         .unwrap();
-    database.enqueue_many(50_000, "SELECT 1").await;
+    database.enqueue_many(tasks, "SELECT 1").await;
     let (claimer, lanes, sessions) =
-        (claimer(&database).await, lanes(&["default"]), sessions(5000));
+        (claimer(&database).await, lanes(&["default"]), sessions(tasks / 10));
     let mut last = 0;
     for _ in 0..10 {
         let claimed = claimer.claim(&lanes, &sessions).await.unwrap();
@@ -240,7 +241,8 @@ async fn with_the_watermark_it_costs_the_same_after_fifty_thousand_finished_task
     let from_the_watermark = tried.into_iter().min().unwrap();
     println!("buffers per claim of 1: {from_the_watermark}, without watermark {from_the_head}");
     assert!(from_the_watermark <= 30, "{from_the_watermark} buffers");
-    assert!(from_the_head > 300, "no dead entries ({from_the_head}): the test proves nothing");
+    let proves = from_the_head > amount(60, 300);
+    assert!(proves, "no dead entries ({from_the_head}): the test proves nothing");
     drop(old);
 }
 

@@ -8,7 +8,7 @@ use crate::harness::{Database, PrivateDatabase, Program, Worker, eventually};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_frozen_primary_hangs_no_worker_once_the_standby_is_promoted() {
-    let primary = PrivateDatabase::new(&[]).await;
+    let primary = PrivateDatabase::new(&[("fsync", "off")]).await;
     let standby = primary.standby().await;
     let url = primary.cluster.url_with_standby(&standby, primary.database.name());
     // Each worker notices the failure at its next heartbeat. Rare heartbeats would be too far apart for
@@ -111,7 +111,7 @@ async fn an_unresponsive_host_does_not_delay_the_next_one() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_standby_is_asked_again_while_a_later_host_is_silent() {
-    let primary = PrivateDatabase::new(&[]).await;
+    let primary = PrivateDatabase::new(&[("fsync", "off")]).await;
     let standby = primary.standby().await;
     // A frozen machine, as clients see it.
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

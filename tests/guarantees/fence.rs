@@ -14,7 +14,7 @@ use queue::retry::RetryDecision;
 use queue::{Claim, Disposition, Outcome, Priority, TaskId, WorkerId};
 use tokio_postgres::Client;
 
-use crate::harness::{Database, PrivateDatabase, eventually};
+use crate::harness::{Database, PrivateDatabase, amount, eventually};
 
 const AGAIN: RetryDecision = RetryDecision::Failure { retry_in: Duration::from_secs(3600) };
 
@@ -420,7 +420,7 @@ async fn a_claim_undone_by_a_server_crash_is_invalid_afterwards() {
     let mut private = PrivateDatabase::new(&[("wal_writer_delay", "10s")]).await;
     private.database.execute("CREATE TABLE effect (task bigint)").await;
     // On a busy machine, the server may write the claim before the crash.
-    while rounds < 3 || (lost == 0 && rounds < 20) {
+    while rounds < amount(1, 3) || (lost == 0 && rounds < 20) {
         rounds += 1;
         let id = private.database.enqueue("SELECT 1", "").await;
         let (worker, stale) = claim(&private.database).await;

@@ -1,6 +1,9 @@
 //! Results and notices of any size pass through the worker in bounded memory.
 
-use crate::harness::{Database, Worker};
+use crate::harness::{Database, Worker, amount};
+
+/// A column that makes the rows of a result larger than the memory that the worker may use.
+const PADDING: &str = "repeat('x', 200)";
 
 /// Returns the peak resident memory of a process in kB.
 fn peak_kb(worker: &Worker) -> u64 {
@@ -26,14 +29,16 @@ async fn warm(database: &Database) -> (Worker, u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_million_rows_are_counted_and_the_first_are_kept_in_sixteen_megabytes() {
+async fn many_rows_are_counted_and_the_first_are_kept_in_sixteen_megabytes() {
     let database = Database::new().await;
     let (worker, before) = warm(&database).await;
-    let ran = database.run("SELECT generate_series(1, 2000000)", "").await;
+    let rows: i64 = amount(200_000, 2_000_000);
+    let select = format!("SELECT n, {PADDING} FROM generate_series(1, {rows}) AS n");
+    let ran = database.run(&select, "").await;
     let grown = grown_kb(&worker, before);
-    println!("two million rows: peak {before} kB, grew by {grown} kB");
-    assert_eq!((ran.outcome.as_str(), ran.rows), ("succeeded", Some(2_000_000)), "{ran:?}");
-    assert_eq!((&ran.result["truncated"], ran.row(0)), (&true.into(), vec!["1"]));
+    println!("{rows} rows: peak {before} kB, grew by {grown} kB");
+    assert_eq!((ran.outcome.as_str(), ran.rows), ("succeeded", Some(rows)), "{ran:?}");
+    assert_eq!((&ran.result["truncated"], ran.row(0)[0]), (&true.into(), "1"));
     assert_eq!(ran.result["rows"].as_array().unwrap().len(), 100);
     assert!(grown <= 16 * 1024, "grew by {grown} kB");
 }
@@ -42,25 +47,30 @@ async fn two_million_rows_are_counted_and_the_first_are_kept_in_sixteen_megabyte
 async fn rows_of_the_extended_protocol_are_bounded_too() {
     let database = Database::new().await;
     let (worker, before) = warm(&database).await;
-    let ran = database.run("SELECT generate_series(1, $1::int)", ", params => '[1000000]'").await;
+    let rows: i64 = amount(200_000, 1_000_000);
+    let select = format!("SELECT n, {PADDING} FROM generate_series(1, $1::int) AS n");
+    let ran = database.run(&select, &format!(", params => '[{rows}]'")).await;
     let grown = grown_kb(&worker, before);
-    println!("a million rows with parameters: peak {before} kB, grew by {grown} kB");
-    assert_eq!((ran.rows, &ran.result["truncated"]), (Some(1_000_000), &true.into()));
+    println!("{rows} rows with parameters: peak {before} kB, grew by {grown} kB");
+    assert_eq!((ran.rows, &ran.result["truncated"]), (Some(rows), &true.into()));
     assert!(grown <= 16 * 1024, "grew by {grown} kB");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hundred_thousand_notices_are_counted_and_the_first_are_kept() {
+async fn many_notices_are_counted_and_the_first_are_kept() {
     let database = Database::new().await;
     let (worker, before) = warm(&database).await;
-    let raise = "DO $$ BEGIN FOR i IN 1..100000 LOOP RAISE NOTICE 'notice %', i; END LOOP; END $$";
-    let ran = database.run(raise, "").await;
+    let count: i32 = amount(40_000, 100_000);
+    let raise = format!(
+        "DO $$ BEGIN FOR i IN 1..{count} LOOP RAISE NOTICE 'notice %', i; END LOOP; END $$"
+    );
+    let ran = database.run(&raise, "").await;
     let grown = grown_kb(&worker, before);
-    println!("a hundred thousand notices: peak {before} kB, grew by {grown} kB");
+    println!("{count} notices: peak {before} kB, grew by {grown} kB");
     let notices = ran.notices.as_array().unwrap();
     assert_eq!(notices.len(), 101);
     assert_eq!(notices[0]["message"], "notice 1");
-    assert_eq!(notices[100]["dropped"], 99_900);
+    assert_eq!(notices[100]["dropped"], count - 100);
     assert!(grown <= 16 * 1024, "grew by {grown} kB");
 }
 

@@ -13,7 +13,7 @@ use queue::fail::Report;
 use queue::limit::grant_waiting_permits;
 use queue::{Priority, WorkerId};
 
-use crate::harness::{Database, Program, Worker, eventually};
+use crate::harness::{Database, Program, Worker, amount, eventually};
 
 /// Returns the maximum number of concurrent tasks in a selection of history.
 async fn max_concurrent(database: &Database, of: &str) -> i64 {
@@ -33,14 +33,15 @@ async fn succeeded(database: &Database) -> i64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tasks_with_one_concurrency_key_run_one_at_a_time() {
+    let (one, four): (i64, i64) = amount((60, 40), (150, 100));
     let database = Database::new().await;
     database
-        .execute(
+        .execute(&format!(
             "SELECT mill.enqueue('SELECT pg_sleep(0.001)', concurrency_key => 'k' || n % 3, name => 'k' || n % 3)
-             FROM generate_series(1, 150) AS n;
+             FROM generate_series(1, {one}) AS n;
              SELECT mill.enqueue('SELECT pg_sleep(0.001)', concurrency_key => 'four', concurrency => 4,
-                 name => 'four') FROM generate_series(1, 100)",
-        )
+                 name => 'four') FROM generate_series(1, {four})"
+        ))
         .await;
     let _workers = [
         Worker::start(&database, &["--readers", "8"]),
@@ -51,14 +52,15 @@ async fn tasks_with_one_concurrency_key_run_one_at_a_time() {
         assert_eq!(max_concurrent(&database, &format!("name = '{key}'")).await, 1, "{key}");
     }
     assert!(max_concurrent(&database, "name = 'four'").await <= 4);
-    assert_eq!(succeeded(&database).await, 250);
+    assert_eq!(succeeded(&database).await, one + four);
     let left: i64 = database.value("SELECT count(*) FROM mill.permits").await;
     assert_eq!(left, 0, "permits without a task");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_queue_keeps_its_limit_while_it_is_changed_and_workers_die() {
-    const TASKS: i64 = 1500;
+    let (tasks, more): (i64, i64) = amount((400, 200), (1500, 500));
+    let [raised_after, lowered_after, lifted_after] = amount([40, 120, 160], [100, 400, 550]);
     let database = Database::new().await;
     database
         .execute(&format!(
@@ -66,7 +68,7 @@ async fn a_queue_keeps_its_limit_while_it_is_changed_and_workers_die() {
              INSERT INTO limit_from VALUES ('-infinity', 6);
              SELECT mill.set_max_running('queue', 'narrow', 6);
              SELECT mill.enqueue('SELECT pg_sleep(random() * 0.004)', queue => 'narrow')
-             FROM generate_series(1, {TASKS})"
+             FROM generate_series(1, {tasks})"
         ))
         .await;
     let start = || Worker::start(&database, &["--readers", "16"]);
@@ -75,26 +77,27 @@ async fn a_queue_keeps_its_limit_while_it_is_changed_and_workers_die() {
         eventually("more tasks have finished", async || succeeded(&database).await >= min).await;
     };
     // Record a raised limit before the call that sets it, and a lowered limit after it.
-    done(100).await;
+    done(raised_after).await;
     database
         .execute(
             "INSERT INTO limit_from VALUES (clock_timestamp(), 12);
              SELECT mill.set_max_running('queue', 'narrow', 12)",
         )
         .await;
-    done(400).await;
+    done(lowered_after).await;
     workers[0].kill();
     database.execute("SELECT mill.set_max_running('queue', 'narrow', 3)").await;
     database.execute("INSERT INTO limit_from VALUES (clock_timestamp(), 3)").await;
-    done(550).await;
+    done(lifted_after).await;
     workers[1].kill();
     workers.push(start());
     database
-        .execute(
+        .execute(&format!(
             "INSERT INTO limit_from VALUES (clock_timestamp(), NULL);
              SELECT mill.set_max_running('queue', 'narrow', NULL);
-             SELECT mill.enqueue('SELECT pg_sleep(random() * 0.02)', queue => 'narrow') FROM generate_series(1, 500)",
-        )
+             SELECT mill.enqueue('SELECT pg_sleep(random() * 0.1)', queue => 'narrow')
+             FROM generate_series(1, {more})"
+        ))
         .await;
     database.until_empty().await;
     // No task starts while the limit is used up.
@@ -108,7 +111,7 @@ async fn a_queue_keeps_its_limit_while_it_is_changed_and_workers_die() {
         )
         .await;
     assert_eq!(above, 0, "tasks that started above the limit");
-    assert_eq!(succeeded(&database).await, TASKS + 500);
+    assert_eq!(succeeded(&database).await, tasks + more);
     let busiest = max_concurrent(&database, "true").await;
     assert!(busiest > 12, "{busiest} at once without a limit: the test proves nothing");
 }
@@ -116,12 +119,12 @@ async fn a_queue_keeps_its_limit_while_it_is_changed_and_workers_die() {
 #[tokio::test(flavor = "multi_thread")]
 async fn sixty_four_claimers_never_run_more_than_the_limit() {
     const LIMIT: usize = 5;
-    const TASKS: usize = 400;
+    let tasks = amount(80, 400);
     let database = Database::new().await;
     database
         .execute(&format!(
             "SELECT mill.set_max_running('queue', 'narrow', {LIMIT});
-             SELECT count(*) FROM mill.enqueue_many(array_fill('SELECT 1'::text, ARRAY[{TASKS}]),
+             SELECT count(*) FROM mill.enqueue_many(array_fill('SELECT 1'::text, ARRAY[{tasks}]),
                  queue => 'narrow')"
         ))
         .await;
@@ -133,7 +136,7 @@ async fn sixty_four_claimers_never_run_more_than_the_limit() {
     let claimers = (0..64).map(async |_| {
         let claims =
             ClaimSession::new(database.connect().await, WorkerId::random(), None).await.unwrap();
-        while finished.load(Ordering::SeqCst) < TASKS {
+        while finished.load(Ordering::SeqCst) < tasks {
             grant_waiting_permits(&client, None).await.unwrap();
             let claimed =
                 claims.claim(&[LaneRange { limit: 1, ..LaneRange::whole(lane()) }], &session).await;
@@ -150,7 +153,7 @@ async fn sixty_four_claimers_never_run_more_than_the_limit() {
         }
     });
     join_all(claimers).await;
-    assert_eq!(succeeded(&database).await, 400);
+    assert_eq!(succeeded(&database).await, i64::try_from(tasks).unwrap());
 }
 
 #[tokio::test]
@@ -175,16 +178,17 @@ async fn a_limit_holds_for_tasks_that_were_there_before_it() {
 }
 
 #[tokio::test]
-async fn a_hundred_thousand_blocked_tasks_do_not_slow_down_a_claim() {
+async fn many_blocked_tasks_do_not_slow_down_a_claim() {
+    let blocked = amount(10_000, 100_000);
     let database = Database::new().await;
     database
-        .execute(
+        .execute(&format!(
             "SELECT mill.set_group('wide', max_running => 10);
-             SELECT count(*) FROM mill.enqueue_many(array_fill('SELECT 1'::text, ARRAY[100000]),
+             SELECT count(*) FROM mill.enqueue_many(array_fill('SELECT 1'::text, ARRAY[{blocked}]),
                  group_name => 'wide', run_id => 7);
              SELECT * FROM mill.grant_waiting_permits();
-             SELECT count(*) FROM mill.enqueue_many(array_fill('SELECT 2'::text, ARRAY[100]))",
-        )
+             SELECT count(*) FROM mill.enqueue_many(array_fill('SELECT 2'::text, ARRAY[100]))"
+        ))
         .await;
     let pending: i64 =
         database.value("SELECT count(*) FROM mill.tasks WHERE state = 'pending'").await;

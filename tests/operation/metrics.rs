@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use crate::harness::exposition::{Families, Family, parse, sum};
 use crate::harness::http::{free_address, get};
 use crate::harness::login::Login;
-use crate::harness::{Database, PrivateDatabase, Worker, eventually, until_shared};
+use crate::harness::{Database, PrivateDatabase, Worker, amount, eventually, until_shared};
 
 /// Returns the metrics once the condition holds.
 async fn metrics(address: &str, what: &str, holds: impl Fn(&Families) -> bool) -> Families {
@@ -350,8 +350,12 @@ async fn fleet_gauges_follow_the_database() {
 async fn one_of_two_workers_exports_the_fleet_metrics() {
     let database = Database::new().await;
     let (first, second) = (free_address(), free_address());
-    let flags = |address| ["--readers", "1", "--heartbeat-interval", "200ms", "--http", address];
-    let mut worker = Worker::start(&database, &flags(&first));
+    let intervals = ["--heartbeat-interval", "200ms", "--fleet-metrics-interval", "300ms"];
+    let start = |address: &str| {
+        let flags = [&["--readers", "1", "--http", address][..], &intervals].concat();
+        Worker::start(&database, &flags)
+    };
+    let mut worker = start(&first);
     let table_wide = |seen: &Families| {
         [
             "pgmill_queue_tasks",
@@ -366,7 +370,7 @@ async fn one_of_two_workers_exports_the_fleet_metrics() {
     database.enqueue("SELECT 1", ", due_at => now() + interval '1 day'").await;
     let published = |seen: &Families| table_wide(seen) >= 3;
     metrics(&first, "the first publishes", published).await;
-    let _other = Worker::start(&database, &flags(&second));
+    let _other = start(&second);
     // When the publishing session of the second worker exists and is idle, the worker has tried to
     // get the lock and failed.
     let asked = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
@@ -375,7 +379,7 @@ async fn one_of_two_workers_exports_the_fleet_metrics() {
     eventually("both asked", async || database.value::<i64>(asked).await == 2).await;
     // Ask many times: a worker that publishes without the lock would do so shortly after its
     // attempt to get it.
-    for _ in 0..100 {
+    for _ in 0..amount(30, 100) {
         let seen = metrics(&second, "the second answers", |seen| !seen.is_empty()).await;
         assert_eq!(table_wide(&seen), 0, "{:?}", seen.keys());
     }
@@ -388,7 +392,8 @@ async fn one_of_two_workers_exports_the_fleet_metrics() {
 async fn a_worker_without_its_database_lives_and_is_not_ready() {
     let mut own = PrivateDatabase::new(&[]).await;
     let address = free_address();
-    let _worker = Worker::start(&own.database, &["--readers", "1", "--http", &address]);
+    let flags = ["--readers", "1", "--heartbeat-interval", "500ms", "--http", &address];
+    let _worker = Worker::start(&own.database, &flags);
     assert_eq!(until_status(&address, "/readyz", 200).await, "ready\n");
     until_status(&address, "/livez", 200).await;
 

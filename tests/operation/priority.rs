@@ -1,6 +1,6 @@
 //! A priority is a share, not a rank. Reserved readers run only tasks of priority `reserved`.
 
-use crate::harness::{Database, Program, Worker, eventually};
+use crate::harness::{Database, Program, Worker, amount, eventually};
 use crate::targets::target::Configuration;
 
 /// Enqueues this many tasks of each priority, lowest first.
@@ -16,13 +16,13 @@ async fn backlog(database: &Database, counts: [i32; 5]) {
 }
 
 /// Returns the percentage of each priority in the first `claims` claims.
-async fn shares(database: &Database, claims: i64) -> Vec<(String, f64)> {
+async fn shares(database: &Database, claims: u32) -> Vec<(String, f64)> {
     database
         .rows(
             "SELECT priority::text, (count(*) * 100.0 / $1::bigint)::float8 FROM (
                  SELECT priority FROM mill.attempts ORDER BY started_at, task_id LIMIT $1) AS picked
              GROUP BY picked.priority ORDER BY picked.priority",
-            &[&claims],
+            &[&i64::from(claims)],
         )
         .await
         .iter()
@@ -45,11 +45,16 @@ fn assert_shares(found: &[(String, f64)], claims: u32, wanted: &[(&str, f64)]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_a_hundred_thousand_claims_each_priority_has_its_share() {
+async fn each_priority_has_its_share_of_the_claims() {
     let database = Database::new().await;
     // Let the short tasks share commits, which only makes the test faster.
     database.execute("SELECT mill.set_shared_commit('default', '100 milliseconds')").await;
-    backlog(&database, [5800, 11_000, 16_200, 31_500, 41_500]).await;
+    // So many tasks that no priority runs out of them before the last claim that counts.
+    let (claims, tasks) = amount(
+        (4000, [340, 590, 830, 1490, 1910]),
+        (100_000, [5800, 11_000, 16_200, 31_500, 41_500]),
+    );
+    backlog(&database, tasks).await;
     let start = || Worker::start(&database, &["--readers", "4", "--exit-when-idle=1s"]);
     let mut workers = [start(), start(), start()];
     database.until_empty().await;
@@ -58,26 +63,29 @@ async fn of_a_hundred_thousand_claims_each_priority_has_its_share() {
     }
     let wanted =
         [("low", 5.0), ("normal", 10.0), ("high", 15.0), ("critical", 30.0), ("reserved", 40.0)];
-    assert_shares(&shares(&database, 100_000).await, 100_000, &wanted);
+    assert_shares(&shares(&database, claims).await, claims, &wanted);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_the_top_two_the_others_share_their_part() {
     let database = Database::new().await;
     database.execute("SELECT mill.set_shared_commit('default', '100 milliseconds')").await;
-    backlog(&database, [6000, 11_000, 16_000, 0, 0]).await;
+    let (claims, tasks) =
+        amount((1000, [285, 485, 660, 0, 0]), (30_000, [6000, 11_000, 16_000, 0, 0]));
+    backlog(&database, tasks).await;
     let mut worker = Worker::start(&database, &["--readers", "4", "--exit-when-idle=1s"]);
     // Do not limit the time, because the number of tasks per minute depends on the machine.
     database.until_empty().await;
     assert!(worker.ended().await.success());
     let wanted = [("low", 16.7), ("normal", 33.3), ("high", 50.0)];
-    assert_shares(&shares(&database, 30_000).await, 30_000, &wanted);
+    assert_shares(&shares(&database, claims).await, claims, &wanted);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn low_priority_runs_despite_any_amount_of_reserved_work_and_weights_change_live() {
     let database = Database::new().await;
-    backlog(&database, [40, 0, 0, 0, 3000]).await;
+    let (low, reserved, max) = amount((10, 600, 450), (40, 3000, 1000));
+    backlog(&database, [low, 0, 0, 0, reserved]).await;
     let _worker = Worker::start(&database, &["--readers", "4"]);
     database.until_empty().await;
     let before_low: i64 = database
@@ -86,9 +94,9 @@ async fn low_priority_runs_despite_any_amount_of_reserved_work_and_weights_chang
              (SELECT max(started_at) FROM mill.attempts WHERE priority = 'low')",
         )
         .await;
-    // One claim in nine takes a reserved task. So all 40 are claimed after about 360 claims, and
-    // practically always within 1000.
-    assert!(before_low < 1000, "{before_low} reserved tasks before the last low one");
+    // One claim in nine takes a low task. So all low ones are claimed after about nine times as many
+    // claims, and practically always within `max`.
+    assert!(before_low < max, "{before_low} reserved tasks before the last low one");
     Program::pgmill(&database, &["priority", "set", "low=0"]).succeeds().await;
     let weights = "SELECT weight FROM mill.priorities WHERE priority = 'low'";
     assert!(database.value::<f64>(weights).await.abs() < f64::EPSILON);
@@ -224,38 +232,35 @@ async fn every_worker_has_sent_two_heartbeats(database: &Database) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn reserved_readers_run_nothing_else_and_are_redistributed_when_a_worker_dies() {
-    const WORKERS: i64 = 10;
-    const READERS: i64 = 12;
-    const KEPT: i64 = 30;
+    let (count, readers): (i64, i64) = amount((6, 8), (10, 12));
+    let (all, kept) = (count * readers, count * readers / 4);
     let database = Database::new().await;
     database.execute("SELECT mill.set_reserved_capacity('high'); SELECT pg_advisory_lock(1)").await;
-    let flags = ["--readers", "12", "--heartbeat-interval", "500ms"];
-    let start = || Worker::start(&database, &flags);
-    let mut workers = Vec::new();
-    for _ in 0..WORKERS {
-        workers.push(start());
-    }
+    let flag = readers.to_string();
+    let flags = ["--readers", &flag, "--heartbeat-interval", "500ms"];
+    let mut workers: Vec<Worker> = (0..count).map(|_| Worker::start(&database, &flags)).collect();
     for worker in &workers {
         worker.until_logged("ready").await;
     }
-    let kept = "SELECT coalesce(sum(mill.reserved_readers(id)), 0)::bigint FROM mill.workers";
-    assert_eq!(database.value::<i64>(kept).await, KEPT);
+    let sum = "SELECT coalesce(sum(mill.reserved_readers(id)), 0)::bigint FROM mill.workers";
+    assert_eq!(database.value::<i64>(sum).await, kept);
     every_worker_has_sent_two_heartbeats(&database).await;
     database
-        .execute(
-            "SELECT mill.enqueue('SELECT pg_advisory_lock_shared(1)') FROM generate_series(1, 150)",
-        )
+        .execute(&format!(
+            "SELECT mill.enqueue('SELECT pg_advisory_lock_shared(1)')
+             FROM generate_series(1, {all} + 30)"
+        ))
         .await;
     let running = "SELECT count(*) FROM mill.tasks WHERE state = 'running'";
     eventually("all other readers are busy", async || {
-        database.value::<i64>(running).await == WORKERS * READERS - KEPT
+        database.value::<i64>(running).await == all - kept
     })
     .await;
     let one: i64 = database.value("SELECT max(id) FROM mill.tasks").await;
     // The explanation needs a heartbeat of each worker that reports its busy readers.
     eventually("why explains the next task", async || {
         let why: String = database.value(&format!("SELECT mill.why({one})")).await;
-        why.contains(": 30 of 120 are") && why.contains("kept for reserved tasks")
+        why.contains(&format!(": {kept} of {all} are")) && why.contains("kept for reserved tasks")
     })
     .await;
     database
@@ -268,7 +273,7 @@ async fn reserved_readers_run_nothing_else_and_are_redistributed_when_a_worker_d
             == 0
     })
     .await;
-    assert_eq!(database.value::<i64>(running).await, WORKERS * READERS - KEPT);
+    assert_eq!(database.value::<i64>(running).await, all - kept);
     // On each worker, exactly the unreserved readers run other tasks. Workers whose readers are all
     // reserved have never run other tasks.
     let split: String = database
@@ -277,12 +282,15 @@ async fn reserved_readers_run_nothing_else_and_are_redistributed_when_a_worker_d
              FROM mill.workers w",
         )
         .await;
-    assert_eq!(split, "0 0 6 12 12 12 12 12 12 12");
-    let others = "SELECT count(*) FROM mill.attempts a WHERE a.priority <> 'reserved'
-        AND a.worker_id IN (SELECT id FROM mill.workers ORDER BY id LIMIT 2)";
-    assert_eq!(database.value::<i64>(others).await, 0);
-    // When a worker with reserved readers dies, the next worker takes over its part: 25 % of 108
-    // readers are 27.
+    assert_eq!(split, amount("0 4 8 8 8 8", "0 0 6 12 12 12 12 12 12 12"));
+    let whole = kept / readers;
+    let others = format!(
+        "SELECT count(*) FROM mill.attempts a WHERE a.priority <> 'reserved'
+             AND a.worker_id IN (SELECT id FROM mill.workers ORDER BY id LIMIT {whole})"
+    );
+    assert_eq!(database.value::<i64>(&others).await, 0);
+    // When a worker with reserved readers dies, the next worker takes over its part: 25 % of 40
+    // readers are 10, and of 108 readers 27.
     let pid: i32 = database
         .value(
             "SELECT pid FROM mill.worker_starts JOIN mill.workers USING (id) ORDER BY id LIMIT 1",
@@ -290,12 +298,13 @@ async fn reserved_readers_run_nothing_else_and_are_redistributed_when_a_worker_d
         .await;
     workers.iter_mut().find(|worker| worker.pid().cast_signed() == pid).unwrap().kill();
     eventually("the shares are redistributed", async || {
-        database.value::<i64>("SELECT count(*) FROM mill.workers").await == WORKERS - 1
-            && database.value::<i64>(kept).await == 27
+        database.value::<i64>("SELECT count(*) FROM mill.workers").await == count - 1
+            && database.value::<i64>(sum).await == amount(10, 27)
     })
     .await;
     let listed = Program::pgmill(&database, &["worker", "list", "--json"]).succeeds().await;
-    assert_eq!(listed.matches("\"reserved\": 12").count(), 2, "{listed}");
+    let reserved = format!("\"reserved\": {readers}");
+    assert_eq!(listed.matches(&reserved).count(), amount(1, 2), "{listed}");
     database.execute("SELECT pg_advisory_unlock(1)").await;
     database.until_empty().await;
 }
@@ -305,28 +314,30 @@ async fn queues_take_turns_and_empty_ones_cost_nothing() {
     let database = Database::new().await;
     // Tasks with an isolation level run in no chain. Otherwise a reader would take up to eight tasks of
     // the queue that it has drawn, and half of the tasks would be too few draws.
+    let (count, tasks, min): (i64, i64, i64) = amount((4, 60, 7), (20, 100, 17));
     database
-        .execute(
+        .execute(&format!(
             "INSERT INTO mill.queues (name) SELECT 'empty' || n FROM generate_series(1, 10000) AS n;
              SELECT mill.enqueue('SELECT 1', queue => 'q' || q,
-                 options => '{\"isolation\": \"serializable\"}')
-             FROM generate_series(1, 20) AS q, generate_series(1, 100)",
-        )
+                 options => '{{\"isolation\": \"serializable\"}}')
+             FROM generate_series(1, {count}) AS q, generate_series(1, {tasks})"
+        ))
         .await;
     let _worker = Worker::start(&database, &["--readers", "2"]);
     database.until_empty().await;
     // When half of the tasks are finished, no queue is far behind.
+    let half = format!(
+        "(SELECT queue FROM mill.attempts ORDER BY started_at, task_id LIMIT {}) AS half",
+        count * tasks / 2
+    );
     let slowest: i64 = database
-        .value(
-            "SELECT min(n) FROM (SELECT count(*) AS n FROM (SELECT queue FROM mill.attempts
-                 ORDER BY started_at, task_id LIMIT 1000) AS half GROUP BY queue) AS s",
-        )
+        .value(&format!(
+            "SELECT min(n) FROM (SELECT count(*) AS n FROM {half} GROUP BY queue) AS s"
+        ))
         .await;
-    let queues: i64 = database
-        .value(
-            "SELECT count(DISTINCT queue) FROM (SELECT queue FROM mill.attempts
-                 ORDER BY started_at, task_id LIMIT 1000) AS half",
-        )
-        .await;
-    assert!(queues == 20 && slowest >= 17, "{queues} queues, the slowest with {slowest} of 100");
+    let queues: i64 = database.value(&format!("SELECT count(DISTINCT queue) FROM {half}")).await;
+    assert!(
+        queues == count && slowest >= min,
+        "{queues} queues, the slowest with {slowest} of {tasks}"
+    );
 }

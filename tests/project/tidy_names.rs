@@ -1,6 +1,7 @@
 //! Each thing has one name: the field's term for it. Older names are forbidden.
 
 use std::collections::HashMap;
+use std::sync::LazyLock;
 
 use crate::project::tidy::{assert_none, files, places};
 
@@ -82,6 +83,15 @@ const RENAMED: &[(&str, &str)] = &[
     ("zombie", "fenced_attempt"),
 ];
 
+/// The old names above by the first of their parts.
+static BY_FIRST_PART: LazyLock<HashMap<&str, Vec<(&str, &str)>>> = LazyLock::new(|| {
+    let mut by_part: HashMap<&str, Vec<(&str, &str)>> = HashMap::new();
+    for &(old, new) in RENAMED {
+        by_part.entry(old.split('_').next().unwrap()).or_default().push((old, new));
+    }
+    by_part
+});
+
 /// Old names that are good words for other things. They are forbidden as names of declarations in Rust and of
 /// files.
 const NOT_DECLARED: &[(&str, &str)] = &[
@@ -153,21 +163,20 @@ const FOREIGN: &[&str] = &[
 fn each_thing_has_one_word() {
     let mut found = Vec::new();
     let mut names = 0;
-    let mut old_of = HashMap::new();
     let endings = [".rs", ".md", ".sql", ".json", ".yml", ".yaml", ".html", ".js", ".mjs", ".toml"];
-    for (path, text) in files(&["."], &endings) {
+    let texts = files(&["."], &endings);
+    let mut old_of = HashMap::new();
+    for (path, text) in &texts {
         let path = path.trim_start_matches("./");
         if FOREIGN.iter().any(|folder| path.starts_with(folder)) {
             continue;
         }
         let meant =
             |old: &str| FOREIGN_NAMES.iter().any(|(file, name, _)| *file == path && *name == old);
-        for (number, name) in named(path, &text) {
+        for (number, name) in named(path, text) {
             names += 1;
             // Most names occur many times.
-            let old = old_of
-                .entry(name.to_owned())
-                .or_insert_with(|| old_names(name).collect::<Vec<_>>());
+            let old = old_of.entry(name).or_insert_with(|| old_names(name));
             let old = old.iter().filter(|(old, _)| !meant(old));
             found.extend(
                 old.map(|(old, new)| format!("{path}:{number}: {name} has {old}, say {new}")),
@@ -177,7 +186,9 @@ fn each_thing_has_one_word() {
             let alone = ["let ", "let mut ", "(", ", ", "    "];
             let at = alone.iter().flat_map(|before| {
                 let end = if before.starts_with("let") { " " } else { ": " };
-                places(path, &text, &format!("{before}{old}{end}"))
+                let word = format!("{before}{old}{end}");
+                // Most files do not have it, and a search line by line takes long.
+                if text.contains(&word) { places(path, text, &word) } else { Vec::new() }
             });
             found.extend(at.map(|at| format!("{at}: {old}, say {new}")));
         }
@@ -188,20 +199,31 @@ fn each_thing_has_one_word() {
         }
         let stem = path.rsplit('/').next().unwrap().split('.').next().unwrap();
         let file = NOT_DECLARED.iter().chain(OLD_FILES).find(|(old, _)| stem == *old);
-        let old = old_names(stem).chain(file.copied());
+        let old = old_names(stem).into_iter().chain(file.copied());
         found.extend(old.map(|(old, new)| format!("{path}: the file has {old}, say {new}")));
     }
     assert!(names > 100_000, "the scan finds {names} names");
     assert_none("old names", &found);
 }
 
-fn old_names(name: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
+/// Returns the old names that a name has as parts.
+fn old_names(name: &str) -> Vec<(&'static str, &'static str)> {
     let parts = name_parts(name);
-    let has = move |old: &str| {
-        let old: Vec<&str> = old.split('_').collect();
-        parts.len() <= MAX_PARTS && parts.windows(old.len()).any(|part| part == old)
-    };
-    RENAMED.iter().copied().filter(move |(old, _)| has(old))
+    let mut found = Vec::new();
+    if parts.len() > MAX_PARTS {
+        return found;
+    }
+    let mut rest = &parts[..];
+    while let [first, after @ ..] = rest {
+        let begins = |old: &str| {
+            let mut parts = rest.iter();
+            old.split('_').all(|part| parts.next().is_some_and(|it| it == part))
+        };
+        let known = BY_FIRST_PART.get(first.as_str()).into_iter().flatten().copied();
+        found.extend(known.filter(|(old, _)| begins(old)));
+        rest = after;
+    }
+    found
 }
 
 /// Returns the parts of a name in lower case. `lastBeatAt`, `LAST_BEAT_AT` and `last_beat_at` have
@@ -210,7 +232,7 @@ fn name_parts(name: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
     let mut lower = false;
     for c in name.chars() {
-        if c == '_' || c == '-' || c.is_uppercase() && lower {
+        if begins_part(c, lower) {
             parts.push(String::new());
         }
         lower = c.is_lowercase() || c.is_numeric();
@@ -219,6 +241,22 @@ fn name_parts(name: &str) -> Vec<String> {
         }
     }
     parts
+}
+
+/// Returns whether a part of a name begins at this character. `after_lower`: it stands behind a
+/// lower-case letter or a digit.
+fn begins_part(c: char, after_lower: bool) -> bool {
+    c == '_' || c == '-' || c.is_uppercase() && after_lower
+}
+
+/// Returns whether a name has several parts, without the memory that [`name_parts`] needs.
+fn has_parts(name: &str) -> bool {
+    let mut lower = false;
+    name.chars().any(|c| {
+        let begins = begins_part(c, lower);
+        lower = c.is_lowercase() || c.is_numeric();
+        begins
+    })
 }
 
 /// Returns names with their lines. In code, each word is a name. In comments, in quoted text and in documents, a
@@ -237,7 +275,7 @@ fn named<'a>(path: &str, text: &'a str) -> Vec<(usize, &'a str)> {
         for word in line.split_inclusive(|c: char| !in_name(c)) {
             let name = word.trim_end_matches(|c: char| !in_name(c));
             let is_code = ticked || at < code && !quoted;
-            if !name.is_empty() && (is_code || name_parts(name).len() > 1) {
+            if !name.is_empty() && (is_code || has_parts(name)) {
                 found.push((number, name));
             }
             quoted ^= word.ends_with(quote);
@@ -250,11 +288,14 @@ fn named<'a>(path: &str, text: &'a str) -> Vec<(usize, &'a str)> {
 
 /// Returns the name that a line of Rust declares.
 fn declared<'a>(path: &str, line: &'a str) -> Option<&'a str> {
+    if !path.ends_with(".rs") {
+        return None;
+    }
     let code = line.trim_start().strip_prefix("pub").unwrap_or(line).trim_start();
     let code = if code.starts_with('(') { code.split_once(") ")?.1 } else { code };
     let kinds =
         ["fn ", "async fn ", "struct ", "enum ", "mod ", "trait ", "type ", "macro_rules! "];
     let rest = kinds.iter().find_map(|kind| code.trim_start().strip_prefix(kind))?;
     let end = rest.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(rest.len());
-    path.ends_with(".rs").then_some(&rest[..end])
+    Some(&rest[..end])
 }

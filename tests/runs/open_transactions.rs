@@ -8,7 +8,7 @@ use serde_json::json;
 use tokio_postgres::error::SqlState;
 use uuid::Uuid;
 
-use crate::harness::{Database, Worker, eventually};
+use crate::harness::{Database, Worker, amount, eventually};
 use crate::runs::run::{job, start, why};
 use crate::targets::target::{Configuration, EFFECT};
 
@@ -46,8 +46,10 @@ async fn a_task_waits_for_the_transaction_that_creates_its_limit_and_the_others_
 async fn a_run_that_a_poll_finds_is_advanced_while_tasks_of_a_locked_run_end() {
     let database = Database::new().await;
     database.execute("SELECT mill.set_group('paused', max_running => 0)").await;
-    let tasks: Vec<_> = (0..2000)
-        .map(|n| json!({"name": format!("t{n}"), "statement": "SELECT pg_sleep(0.1)", "priority": "low"}))
+    let (count, seconds) = amount((400, 0.3), (2000, 0.1));
+    let sleeps = format!("SELECT pg_sleep({seconds})");
+    let tasks: Vec<_> = (0..count)
+        .map(|n| json!({"name": format!("t{n}"), "statement": sleeps, "priority": "low"}))
         .collect();
     job(&database, "long", json!(tasks)).await;
     let long = start(&database, "long").await;
@@ -101,8 +103,9 @@ async fn successes_in_a_target_are_recorded_while_many_tasks_fail_in_a_locked_ru
     let database = Database::new().await;
     let dwh = Database::empty().await;
     let configuration = Configuration::new(&database, &[("dwh", &dwh, dwh.url())]).await;
+    let (tasks, successes) = amount((140, 2), (200, 10));
     let fails = |n| json!({"name": format!("t{n}"), "statement": "SELECT 1/0", "max_attempts": 2, "retry_interval": "0 s"});
-    job(&database, "j", json!((0..200).map(fails).collect::<Vec<_>>())).await;
+    job(&database, "j", json!((0..tasks).map(fails).collect::<Vec<_>>())).await;
     let run = start(&database, "j").await;
     let holder = database.connect().await;
     let lock = format!("BEGIN; SELECT FROM mill.runs WHERE id = {run} FOR UPDATE");
@@ -114,7 +117,7 @@ async fn successes_in_a_target_are_recorded_while_many_tasks_fail_in_a_locked_ru
     // A worker leaves up to 100 results to be recorded later; then its readers wait for them.
     let claimed = "SELECT count(*) >= 130 FROM mill.tasks WHERE state = 'running'";
     eventually("the readers wait", async || database.value::<bool>(claimed).await).await;
-    for _ in 0..10 {
+    for _ in 0..successes {
         let id = database.enqueue(EFFECT, ", run_as => 'dwh'").await;
         assert_eq!(database.outcome(id).await, "succeeded");
     }

@@ -6,7 +6,7 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
 
-use crate::harness::{Database, Fleet, eventually};
+use crate::harness::{Database, Fleet, amount, eventually};
 use crate::runs::run::{assert_in_order, job, start, states};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -137,12 +137,12 @@ async fn decide(database: &Database) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn random_runs_end_as_the_model_says_though_workers_are_killed() {
-    const RUNS: usize = 150;
+    let (runs, steps, min_kills) = amount((10, 5, 2), (150, 10, 4));
     let database = Database::new().await;
     database.execute("SELECT mill.pause('held'); UPDATE mill.settings SET max_crashes = 100").await;
     let mut runner = TestRunner::default();
     let mut graphs = Vec::new();
-    for n in 0..RUNS {
+    for n in 0..runs {
         let graph = graph().new_tree(&mut runner).unwrap().current();
         job(&database, &format!("job {n}"), document(&graph)).await;
         graphs.push((start(&database, &format!("job {n}")).await, graph));
@@ -158,20 +158,22 @@ async fn random_runs_end_as_the_model_says_though_workers_are_killed() {
         "5s",
     ];
     let mut fleet = Fleet::start(&database, 2, &flags);
-    let (mut left, mut kills) = (RUNS, 0);
+    // The runs that have not ended, and their tasks.
+    let open = "SELECT coalesce(sum(open + 1), 0)::bigint FROM mill.runs WHERE state = 'running'";
+    let mut left: i64 = database.value(open).await;
+    let (step, mut kills) = (left / steps, 0);
     while left > 0 {
-        let next = left.saturating_sub(RUNS / 10);
-        eventually("more runs end", async || {
+        let next = (left - step).max(0);
+        eventually("more tasks end", async || {
             decide(&database).await;
-            let open = "SELECT count(*) FROM mill.runs WHERE state = 'running'";
-            left = usize::try_from(database.value::<i64>(open).await).unwrap();
+            left = database.value(open).await;
             left <= next
         })
         .await;
         fleet.replace(kills % 2);
         kills += 1;
     }
-    assert!(kills >= 4, "{kills} kills");
+    assert!(kills >= min_kills, "{kills} kills");
     for (run, graph) in &graphs {
         let found = states(&database, *run).await;
         let ends_found: Vec<String> = found

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::harness::console::Console;
-use crate::harness::{Database, PrivateDatabase, Program, Worker, eventually};
+use crate::harness::{Database, Program, Worker, eventually};
 use crate::notifications::events::{documents, subscribe};
 use crate::runs::apply::Folder;
 use crate::runs::run::{FLAGS, end, start, states};
@@ -167,8 +167,13 @@ async fn the_timeout_of_a_cancelled_run_ends_its_running_tasks() {
 /// backfills.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tick_runs_no_statement_for_late_runs_and_backfills_unless_there_is_one() {
-    let private = PrivateDatabase::new(&[("track_functions", "all")]).await;
-    let database = &private.database;
+    let database = Database::new().await;
+    database
+        .execute(
+            "DO $$BEGIN EXECUTE format('ALTER DATABASE %I SET track_functions = %L',
+                 current_database(), 'all'); END$$",
+        )
+        .await;
     let calls = async |name: &str| -> i64 {
         let sql = format!(
             "SELECT coalesce(sum(calls), 0)::bigint FROM pg_stat_user_functions
@@ -176,9 +181,9 @@ async fn a_tick_runs_no_statement_for_late_runs_and_backfills_unless_there_is_on
         );
         database.value(&sql).await
     };
-    let _worker = Worker::start(database, &FLAGS);
-    schedule(database, "often", "every(1 second)", "SELECT 1", "").await;
-    planned(database, "often").await;
+    let _worker = Worker::start(&database, &FLAGS);
+    schedule(&database, "often", "every(1 second)", "SELECT 1", "").await;
+    planned(&database, "often").await;
     let ticks = "'lock_due_schedules'";
     eventually("ticks are reported", async || calls(ticks).await >= 5).await;
     let others = "'lock_backfills', 'mark_late_runs', 'time_out_runs'";

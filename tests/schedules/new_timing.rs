@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::harness::{Database, Program, Worker, eventually};
+use crate::harness::{Database, Program, Worker, amount, eventually};
 use crate::runs::run_cli::json_of;
 use crate::schedules::schedule::{FLAGS, planned, schedule, until_events};
 use crate::schedules::schedule_cli::output_of;
@@ -27,10 +27,10 @@ async fn a_rejected_timing_is_reported_and_the_former_one_keeps_firing() {
     schedule(&database, "s", "daily(03:15)", "SELECT 1", "").await;
     planned(&database, "s").await;
     let before: String = database.value(NEXT).await;
-    for (wrong, problem) in [
-        ("daily(3:15)", "\"3:15\" is not a time of day"),
-        ("trigger(table: t)", "trigger needs a condition"),
-        ("once(2020-01-01 09:00)", "it has no time in the future"),
+    for (n, wrong, problem) in [
+        (0, "daily(3:15)", "\"3:15\" is not a time of day"),
+        (1, "trigger(table: t)", "trigger needs a condition"),
+        (2, "once(2020-01-01 09:00)", "it has no time in the future"),
     ] {
         schedule(&database, "s", wrong, "SELECT 2", "").await;
         checked(&database).await;
@@ -43,6 +43,10 @@ async fn a_rejected_timing_is_reported_and_the_former_one_keeps_firing() {
         let reported = problems(&database).await;
         let message = "the new timing of schedule s is not in force";
         assert!(reported.contains(message) && reported.contains(wrong), "{reported}");
+        // In the short form, the other outputs are read for one of the timings.
+        if amount(n > 0, false) {
+            continue;
+        }
         let why = output_of(&database, &["why", "s"]).await;
         assert!(why.starts_with("the next fire is due at") && why.contains(wrong), "{why}");
         let shown = output_of(&database, &["schedule", "show", "s"]).await;

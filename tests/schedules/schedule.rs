@@ -3,7 +3,7 @@
 
 use rand::RngExt;
 
-use crate::harness::{Database, Fleet, Worker, eventually};
+use crate::harness::{Database, Fleet, Worker, amount, eventually};
 use crate::runs::run::{end, job};
 
 pub(crate) const FLAGS: [&str; 4] = ["--readers", "4", "--poll-interval", "50ms"];
@@ -79,15 +79,15 @@ pub(crate) async fn test(database: &Database, name: &str) -> (bool, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn five_workers_that_are_killed_fire_two_thousand_instants_once_each() {
-    const SCHEDULES: i64 = 80;
+async fn five_workers_that_are_killed_fire_each_instant_once() {
+    let (schedules, instants, min_kills) = amount((20, 300, 3), (80, 2000, 1));
     let database = Database::new().await;
     database
         .execute("CREATE TABLE effect (schedule text NOT NULL, fire_at timestamptz NOT NULL)")
         .await;
     let options = ", overlap => 'allow', catch_up => 1000,
         task => '{\"params\": [{\"$param\": \"schedule\"}, {\"$param\": \"fire_at\"}]}'";
-    for n in 0..SCHEDULES {
+    for n in 0..schedules {
         let mark = "INSERT INTO effect VALUES ($1::text, $2::timestamptz)";
         schedule(&database, &format!("s{n}"), "every(1 second)", mark, options).await;
     }
@@ -109,7 +109,8 @@ async fn five_workers_that_are_killed_fire_two_thousand_instants_once_each() {
         )
         .await;
     let mut kills = 0;
-    while database.value::<i64>("SELECT count(*) FROM mill.runs").await < 2000 {
+    let fired = "SELECT count(*) FROM mill.runs";
+    while kills < min_kills || database.value::<i64>(fired).await < instants {
         fleet.replace(rand::rng().random_range(0..fleet.len()));
         kills += 1;
         let there = format!("SELECT count(*) = 5 + {kills} FROM mill.worker_starts");
@@ -117,7 +118,7 @@ async fn five_workers_that_are_killed_fire_two_thousand_instants_once_each() {
     }
     database.execute("UPDATE mill.schedules SET next_tick_at = NULL").await;
     database.until_empty().await;
-    let runs: i64 = database.value("SELECT count(*) FROM mill.runs").await;
+    let runs: i64 = database.value(fired).await;
     println!("{runs} fires, {kills} times kill -9");
     let missing: i64 = database
         .value(

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Database, Program};
+use crate::harness::{Database, Program, amount};
 use crate::runs::apply::{Folder, apply};
 use crate::runs::run_cli::json_of;
 use crate::schedules::schedule::schedule;
@@ -339,20 +339,34 @@ async fn each_mistake_is_refused_with_its_place_and_changes_nothing_at_all() {
     let folder = folder(&database).await;
     schedule(&database, "called", "daily(03:15)", "SELECT 1", "").await;
     let before = kept(&database).await;
-    for (text, exit, place, words) in
-        wrong_timings_and_jobs().into_iter().chain(wrong_statements_and_names())
-    {
-        folder.write("z.toml", &text);
+    let wrong = [wrong_timings_and_jobs(), wrong_statements_and_names()].concat();
+    let (found_in_files, found_by_server): (Vec<_>, Vec<_>) =
+        wrong.into_iter().partition(|(_, exit, ..)| *exit == 2);
+    // In the short form, all mistakes that are found without the server are made at once.
+    let at_once = amount(found_in_files.len(), 1);
+    for wrong in found_in_files.chunks(at_once).chain(found_by_server.chunks(1)) {
+        let files: Vec<_> = (0..wrong.len())
+            .map(|n| Path::new(folder.path()).join(format!("z{n:02}.toml")))
+            .collect();
+        for (file, (text, ..)) in files.iter().zip(wrong) {
+            std::fs::write(file, text).unwrap();
+        }
         let (code, stdout, stderr) =
             Program::pgmill(&database, &["apply", folder.path()]).run().await;
-        let place = format!("error: {}:{place}", Path::new(folder.path()).join("z.toml").display());
-        assert!(
-            code == exit
-                && stdout.is_empty()
-                && stderr.starts_with(&place)
-                && stderr.contains(words),
-            "{text}\n{code} {stdout}{stderr}\n{exit} {place}: {words}"
-        );
-        assert_eq!(kept(&database).await, before, "{text}");
+        assert!(stdout.is_empty() && stderr.starts_with("error: "), "{code} {stdout}{stderr}");
+        for (file, (text, exit, place, words)) in files.iter().zip(wrong) {
+            let file_name = format!("{}:", file.display());
+            let of_file = stderr.split("error: ").filter(|it| it.starts_with(&file_name));
+            let errors: Vec<&str> = of_file.collect();
+            let place = format!("{file_name}{place}");
+            assert!(
+                code == *exit
+                    && errors.first().is_some_and(|it| it.starts_with(&place))
+                    && errors.concat().contains(words),
+                "{text}\n{code} {stdout}{stderr}\n{exit} {place}: {words}"
+            );
+            std::fs::remove_file(file).unwrap();
+        }
+        assert_eq!(kept(&database).await, before, "{wrong:?}");
     }
 }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use serde_json::Value;
 
 use crate::harness::console::Console;
-use crate::harness::{Database, eventually};
+use crate::harness::{Database, amount, eventually};
 
 /// Inserts attempts of three queues that became due, were claimed and ended at random times within
 /// eight hours, and live tasks in every state. Some attempts became due and ended within one
@@ -18,7 +18,7 @@ SELECT r.due + r.wait + r.run, n, r.due, CASE WHEN n % 20 = 1 THEN r.due + inter
     CASE WHEN n % 10 <> 1 THEN r.due + r.wait END, '10 seconds', 1,
     CASE WHEN n % 10 = 1 THEN 'cancelled' ELSE 'succeeded' END::mill.outcome, 'normal', 'transaction', 'exponential',
     1, true, true, false, false, 'queue-' || n % 3, 'SELECT 1'
-FROM generate_series(1, 4000) AS n,
+FROM generate_series(1, {attempts}) AS n,
     LATERAL (SELECT n AS of_n, now() - random() * interval '8 hours' AS due, random() ^ 4 * interval '3 hours' AS wait,
         random() ^ 6 * interval '2 hours' AS run) AS r
 WHERE r.due + r.wait + r.run < now();
@@ -36,13 +36,15 @@ FROM generate_series(1, 30) AS n, LATERAL (SELECT n AS of_n, now() - random() * 
 /// Number of tasks that waited at the end of each minute: they were due, and neither claimed nor
 /// ended.
 const COUNTED: &str = "
-WITH every AS (
-    SELECT a.queue, a.due_at, coalesce(a.started_at, a.finished_at) AS until FROM mill.attempts a
+WITH every AS MATERIALIZED (
+    SELECT a.due_at, coalesce(a.started_at, a.finished_at) AS until FROM mill.attempts a
+    WHERE $2 = '' OR a.queue = $2
     UNION ALL
-    SELECT t.queue, t.due_at, coalesce(t.claimed_at, 'infinity') FROM mill.tasks t WHERE t.due_at <= now()
+    SELECT t.due_at, coalesce(t.claimed_at, 'infinity') FROM mill.tasks t
+    WHERE t.due_at <= now() AND ($2 = '' OR t.queue = $2)
 )
-SELECT (SELECT count(*) FROM every e WHERE ($2 = '' OR e.queue = $2)
-    AND e.due_at < to_timestamp(m.at) + interval '1 minute' AND e.until >= to_timestamp(m.at) + interval '1 minute')
+SELECT (SELECT count(*) FROM every e
+    WHERE e.due_at < to_timestamp(m.at) + interval '1 minute' AND e.until >= to_timestamp(m.at) + interval '1 minute')
 FROM unnest($1::int8[]) WITH ORDINALITY AS m (at, n) ORDER BY m.n";
 
 /// Returns the columns when every minute is known. A minute that has just begun is not known yet.
@@ -72,10 +74,12 @@ async fn until_read(console: &Console) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_backlog_plot_equals_a_count_of_every_task() {
-    for seed in ["0.1", "-0.5", "0.9"] {
+    let attempts = amount("2000", "4000");
+    for seed in amount(&["0.1"][..], &["0.1", "-0.5", "0.9"][..]) {
         let database = Database::new().await;
         database.create_days_before().await;
-        database.execute(&RANDOM.replace("{seed}", seed)).await;
+        let random = RANDOM.replace("{seed}", seed).replace("{attempts}", attempts);
+        database.execute(&random).await;
         let console = Console::start(&database, &[]).await;
         until_read(&console).await;
         for queue in ["", "queue-0", "queue-1", "queue-2", "queue-none"] {
@@ -102,8 +106,8 @@ async fn the_backlog_plot_equals_a_count_of_every_task() {
 /// Inserts more tasks than the count limit of a lane. They became due one after the other, a
 /// hundred per minute.
 const DEEP: &str = "INSERT INTO mill.tasks (queue, due_at, statement)
-SELECT 'deep', date_trunc('minute', now()) - interval '200 minutes' + n * interval '600 milliseconds', 'SELECT 1'
-FROM generate_series(0, 19999) AS n";
+SELECT 'deep', date_trunc('minute', now()) - interval '120 minutes' + n * interval '600 milliseconds', 'SELECT 1'
+FROM generate_series(0, 11999) AS n";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_capped_count_is_shown_as_a_minimum() {
@@ -163,17 +167,17 @@ fn at_index(reported: &Value, at: Option<i64>) -> usize {
     numbers(reported, "at").iter().position(|it| *it == at).unwrap()
 }
 
-/// In each of the last five complete minutes, 60 tasks ended and `{added}` tasks were added. 600
-/// tasks are waiting.
+/// In each of the last five complete minutes, 60 tasks of the queue `rated-{added}` ended and `{added}`
+/// tasks were added. 600 tasks are waiting.
 const RATED: &str = "
 INSERT INTO mill.attempts (finished_at, task_id, enqueued_at, due_at, started_at, retry_interval, attempt, outcome,
     priority, mode, backoff, max_attempts, final, jitter, at_most_once, external, queue, statement)
-SELECT m.at, n, m.at, m.at - interval '1 hour', m.at, '10 seconds', 1, 'succeeded', 'normal', 'transaction', 'exponential',
-    1, true, true, false, false, 'rated', 'SELECT 1'
+SELECT m.at, {added} * 1000 + n, m.at, m.at - interval '1 hour', m.at, '10 seconds', 1, 'succeeded', 'normal', 'transaction',
+    'exponential', 1, true, true, false, false, 'rated-{added}', 'SELECT 1'
 FROM generate_series(0, 299) AS n,
     LATERAL (SELECT date_trunc('minute', now()) - interval '5 minutes' + n * interval '1 second' AS at) AS m;
 INSERT INTO mill.tasks (queue, due_at, statement)
-SELECT 'rated', date_trunc('minute', now()) - CASE WHEN n < 5 * {added}
+SELECT 'rated-{added}', date_trunc('minute', now()) - CASE WHEN n < 5 * {added}
     THEN (n / {added} + 1) * interval '1 minute' ELSE interval '1 hour' END, 'SELECT 1'
 FROM generate_series(0, 599) AS n";
 
@@ -193,7 +197,7 @@ async fn the_first_page_has_the_right_rate_or_none() {
         let page = console.get("/").await.body;
         locked.batch_execute("ROLLBACK").await.unwrap();
         let first: Value = serde_json::from_str(&first).unwrap();
-        let queue = first["queues"].as_array().unwrap().iter().find(|it| it["queue"] == "rated");
+        let queue = first["queues"].as_array().unwrap().iter().find(|it| it["queue"] == "rated-1");
         let queue = queue.unwrap();
         for field in [&queue["hour"]["per_second"], &queue["time_to_empty_seconds"]] {
             assert!(field.is_null(), "{queue}");
@@ -212,25 +216,31 @@ async fn the_first_page_has_the_right_rate_or_none() {
     }
 }
 
-/// Returns the row of the queue in Overview, as JSON and from the page. Tries again if a new minute
+/// Returns the row of each queue in Overview, as JSON and from the page. Tries again if a new minute
 /// begins during the measurement.
-async fn rated(added: u32) -> (Value, String) {
+async fn rated(added: &[u32]) -> Vec<(Value, String)> {
     loop {
         let database = Database::new().await;
         database.create_days_before().await;
         let minute = "SELECT extract(epoch FROM date_trunc('minute', now()))::int8";
         let began: i64 = database.value(minute).await;
-        database.execute(&RATED.replace("{added}", &added.to_string())).await;
+        for number in added {
+            database.execute(&RATED.replace("{added}", &number.to_string())).await;
+        }
         let console = Console::start(&database, &[]).await;
         until_read(&console).await;
         let reported: Value =
             serde_json::from_str(&console.get("/api/v1/queues").await.body).unwrap();
         let page = console.get("/").await.body;
         if database.value::<i64>(minute).await == began {
-            let queue =
-                reported["queues"].as_array().unwrap().iter().find(|it| it["queue"] == "rated");
-            let row = page.split(">rated</a>").nth(1).unwrap().split("</tr>").next().unwrap();
-            return (queue.unwrap().clone(), row.to_owned());
+            let row_of = |number: &u32| {
+                let name = format!("rated-{number}");
+                let mut queues = reported["queues"].as_array().unwrap().iter();
+                let queue = queues.find(|it| it["queue"] == name.as_str()).unwrap();
+                let row = page.split(&format!(">{name}</a>")).nth(1).unwrap();
+                (queue.clone(), row.split("</tr>").next().unwrap().to_owned())
+            };
+            return added.iter().map(row_of).collect();
         }
     }
 }
@@ -238,8 +248,8 @@ async fn rated(added: u32) -> (Value, String) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_draining_queue_shows_its_time_to_empty_and_a_growing_one_does_not() {
     let mut reported = String::new();
-    for added in [1, 20, 60, 90] {
-        let (queue, row) = rated(added).await;
+    let all = [1, 20, 60, 90];
+    for (added, (queue, row)) in all.iter().zip(rated(&all).await) {
         assert_eq!(queue["hour"]["per_second"], 1.0, "{queue}");
         let cell = row.rsplit("<td>").next().unwrap().split("</td>").next().unwrap();
         writeln!(

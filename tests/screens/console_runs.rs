@@ -197,7 +197,7 @@ async fn a_large_run_is_shown_up_to_a_readable_size() {
     database
         .execute(
             "SELECT mill.set_job('wide', (SELECT jsonb_agg(jsonb_build_object('name', 'n' || n, 'statement', 'SELECT 1',
-                 'after', CASE WHEN n > 200 THEN (SELECT jsonb_agg('n' || p) FROM generate_series(1, 50) p) ELSE '[]' END))
+                 'after', CASE WHEN n > 200 THEN (SELECT jsonb_agg('n' || p) FROM generate_series(1, 20) p) ELSE '[]' END))
              FROM generate_series(1, 600) n)); SELECT mill.start_run(ARRAY['wide']);
              UPDATE mill.run_tasks SET state = 'failed', task_id = NULL WHERE name = 'n599'",
         )

@@ -10,10 +10,10 @@ mod world;
 use acts_of_roles::{OF_OPERATOR, OF_PRODUCER, OF_VIEWER, OF_WORKER};
 use acts_of_sessions::{OF_TASK_LOGIN, ON_OBJECTS};
 use acts_of_tasks::OF_TASKS;
-use world::{OF_WORKERS, OwnRows, World, differences};
+use world::{OF_WORKERS, OwnRows, Protected, World, differences};
 
 use crate::harness::login::{PASSWORD, answer};
-use crate::harness::open_url;
+use crate::harness::{amount, open_url};
 
 /// Acts by their result: an SQLSTATE, or `ok`. Several results are separated by `|`, if servers differ.
 type Acts = &'static [(&'static str, &'static [&'static str])];
@@ -23,12 +23,16 @@ fn count(acts: Acts) -> usize {
 }
 
 /// Tries the acts in a session of a login. Returns what is wrong.
-async fn try_in_session(world: &World, login: &str, acts: Acts, own: OwnRows) -> Vec<String> {
-    let database = world.database();
-    let before = world.protected().await;
-    let client = open_url(&database.url_as(login, PASSWORD)).await;
+async fn try_in_session(
+    world: &World,
+    login: &str,
+    acts: [Acts; 2],
+    own: OwnRows,
+    before: &mut Protected,
+) -> Vec<String> {
+    let client = open_url(&world.database().url_as(login, PASSWORD)).await;
     let mut wrong = Vec::new();
-    for (expected, acts) in acts {
+    for (expected, acts) in acts.into_iter().flatten() {
         for act in *acts {
             let statement = world.statement(act);
             let answer = answer(&client, &statement).await;
@@ -36,11 +40,16 @@ async fn try_in_session(world: &World, login: &str, acts: Acts, own: OwnRows) ->
                 wrong.push(format!("{login}: {answer} instead of {expected}: {statement}"));
             }
             client.batch_execute("ROLLBACK").await.unwrap();
-            client.batch_execute("DISCARD ALL").await.unwrap();
+            // Nothing is left of an act that fails.
+            if answer == "ok" {
+                client.batch_execute("DISCARD ALL").await.unwrap();
+            }
         }
     }
-    let changed = differences(&before, &world.protected().await, own, &[]);
+    let after = world.protected().await;
+    let changed = differences(before, &after, own, &[]);
     wrong.extend(changed.into_iter().map(|line| format!("{login} has changed: {line}")));
+    *before = after;
     wrong
 }
 
@@ -51,14 +60,17 @@ async fn try_as_tasks(world: &World, acts: Acts) -> Vec<String> {
     let before = world.protected().await;
     let mut wrong = Vec::new();
     for (expected, acts) in acts {
-        for act in *acts {
+        for (n, act) in acts.iter().enumerate() {
             let statement = world.statement(act);
             let ran = database.run(&statement, ", max_attempts => 1").await;
             let answer = if ran.outcome == "succeeded" { "ok" } else { ran.sqlstate.as_str() };
             if !expected.split('|').any(|it| it == answer) {
                 wrong.push(format!("task: {answer} instead of {expected}: {statement}: {ran:?}"));
             }
-            // No state reaches the next task.
+            // No state reaches the next task. The short form asks after a fourth of the failures.
+            if *expected != "ok" && n % amount(4, 1) != 0 {
+                continue;
+            }
             let next = "SELECT session_user, current_user, current_setting('search_path'),
                 current_setting('transaction_read_only'), to_regclass('pg_temp.tasks')::text";
             let next = database.run(next, "").await;
@@ -74,6 +86,7 @@ async fn try_as_tasks(world: &World, acts: Acts) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn no_act_reaches_beyond_the_rights_of_its_role() {
     let world = World::new().await;
+    let mut before = world.protected().await;
     let mut wrong = Vec::new();
     for (login, acts, own, least) in [
         ("etl", OF_TASK_LOGIN, &[][..], 150),
@@ -85,9 +98,7 @@ async fn no_act_reaches_beyond_the_rights_of_its_role() {
         let acts = [acts, ON_OBJECTS];
         let tried: usize = acts.into_iter().map(count).sum();
         assert!(tried >= least, "{login}: {tried} acts");
-        for acts in acts {
-            wrong.extend(try_in_session(&world, login, acts, own).await);
-        }
+        wrong.extend(try_in_session(&world, login, acts, own, &mut before).await);
     }
     wrong.extend(try_as_tasks(&world, OF_TASKS).await);
     assert!(wrong.is_empty(), "{}\n{}", wrong.len(), wrong.join("\n"));

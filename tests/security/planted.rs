@@ -138,7 +138,7 @@ async fn no_program_calls_what_a_task_has_planted() {
     assert_eq!(planted(&private), ["postgres calls lower(name)"]);
     let seen = planted(&private).len();
 
-    // All commands, with a worker, as superuser. A call would not only be logged, but also change results. The session
+    // The commands, with a worker, as superuser. A call would not only be logged, but also change results. The session
     // of the test itself has a safe search_path.
     database.execute("CREATE SCHEMA kept; SET search_path = pg_catalog, kept").await;
     documents(database).await;

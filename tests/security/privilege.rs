@@ -1,7 +1,10 @@
 //! Task SQL cannot access the queue, and every role may do only its own work.
 
+use cluster::{Cluster, Options};
+
 use crate::harness::login::{Login, PASSWORD, assert_answers};
-use crate::harness::{Database, PrivateDatabase, Worker, eventually, open_url};
+use crate::harness::private::server;
+use crate::harness::{Database, Worker, amount, eventually, open_url};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_needs_no_rights_in_the_queue() {
@@ -87,7 +90,7 @@ async fn a_backend_that_may_not_be_terminated_is_retried_once_per_poll() {
     let heartbeat = "SELECT max(heartbeat) FROM mill.workers";
     let then: i64 = database.value(heartbeat).await;
     eventually("the worker keeps sending heartbeats", async || {
-        database.value::<i64>(heartbeat).await > then + 50
+        database.value::<i64>(heartbeat).await > then + amount(20, 50)
     })
     .await;
     let later = u32::try_from(asked() - before).unwrap();
@@ -290,19 +293,14 @@ async fn everything_in_the_schema_has_a_comment() {
 #[tokio::test]
 async fn a_role_that_makes_roles_and_owns_the_database_may_apply_the_schema() {
     // Use a separate cluster, because roles belong to the whole cluster, and must not exist yet.
-    let private = PrivateDatabase::new(&[]).await;
-    let database = &private.database;
-    database
-        .execute(
-            "DROP SCHEMA mill CASCADE; DROP ROLE mill_operator, mill_worker, mill_producer, mill_viewer;
-             DROP OWNED BY mill_owner; DROP ROLE mill_owner;
-             CREATE ROLE app LOGIN CREATEROLE PASSWORD 'x'",
-        )
-        .await;
-    database
-        .execute("DO $$ BEGIN EXECUTE format('ALTER DATABASE %I OWNER TO app', current_database()); END $$")
-        .await;
-    let app = open_url(&database.url_as("app", "x")).await;
+    let cluster = Cluster::start(Options::new(server())).unwrap();
+    let superuser = open_url(&cluster.url("postgres")).await;
+    for sql in ["CREATE ROLE app LOGIN CREATEROLE PASSWORD 'x'", "CREATE DATABASE app OWNER app"] {
+        superuser.batch_execute(sql).await.unwrap();
+    }
+    let url = cluster.url("app");
+    let (_, place) = url.rsplit_once('@').unwrap();
+    let app = open_url(&format!("postgres://app:x@{place}")).await;
     queue::schema::init(&app).await.unwrap();
     queue::schema::init(&app).await.unwrap();
 }

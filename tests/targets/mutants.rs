@@ -6,7 +6,7 @@ use rustix::process::Signal;
 
 use crate::guarantees::checker_detection::broken;
 use crate::guarantees::checker_mutants::plant;
-use crate::harness::{Worker, eventually};
+use crate::harness::{Worker, amount, eventually};
 use crate::targets::resolve::{HeldCommit, OPEN};
 use crate::targets::target::as_flags;
 
@@ -36,7 +36,9 @@ const MUTANTS: [Mutant; 2] = [
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fault_in_the_receipts_is_found() {
     for (function, from, to, cancelled, finds) in MUTANTS {
-        for planted in [false, true] {
+        // In the short form, the unchanged functions pass only one of the two scenarios.
+        let unchanged = !cancelled || amount(false, true);
+        for planted in [false, true].into_iter().filter(|planted| *planted || unchanged) {
             let held = HeldCommit::of("SELECT chaos.work()", checker::INSTALL_IN_TARGET).await;
             let HeldCommit { first, flags, proxy, server, queue, id, .. } = &held;
             let (dwh, id) = (&server.database, *id);

@@ -8,7 +8,7 @@ use queue::drift;
 
 use super::worker;
 use crate::harness::private::server_programs;
-use crate::harness::{Database, PrivateDatabase, Program, Worker, eventually};
+use crate::harness::{Database, PrivateDatabase, Program, Worker, amount, eventually};
 
 const EFFECT: &str = "INSERT INTO effect SELECT current_setting('mill.task_id')::bigint";
 const WAITS_FOR_LOCK: &str = "INSERT INTO effect SELECT current_setting('mill.task_id')::bigint;
@@ -20,6 +20,16 @@ const TORN: &str =
     "SELECT count(*) FROM (SELECT task_id FROM mill.attempts WHERE outcome = 'succeeded'
         AND statement LIKE 'INSERT INTO effect%') AS a FULL JOIN effect e ON e.task = a.task_id
     WHERE a.task_id IS NULL OR e.task IS NULL";
+
+/// Number of tasks that have ended before the backup.
+fn tasks_before() -> i64 {
+    amount(40, 200)
+}
+
+/// Number of tasks that come after the backup.
+fn tasks_after() -> i64 {
+    amount(600, 3000)
+}
 
 async fn count(database: &Database, what: &str) -> i64 {
     database.value(&format!("SELECT count(*) FROM {what}")).await
@@ -35,7 +45,7 @@ async fn at_work(database: &Database, outside: &str) -> Worker {
         )
         .await;
     let worker = worker(database, "4", "2s", &[]);
-    database.enqueue_many(200, EFFECT).await;
+    database.enqueue_many(tasks_before().try_into().unwrap(), EFFECT).await;
     database.until_empty().await;
     let held = database.enqueue(WAITS_FOR_LOCK, "").await;
     database.until_waiting_for_lock(held).await;
@@ -51,15 +61,16 @@ async fn at_work(database: &Database, outside: &str) -> Worker {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_point_in_time_recovery_has_the_effects_and_history_of_that_point() {
-    let private = PrivateDatabase::new(ARCHIVING).await;
+    let private = PrivateDatabase::new(&[ARCHIVING, &[("fsync", "off")]].concat()).await;
     let database = &private.database;
     let outside = private.cluster.directory().join("data/outside");
     let mut first = at_work(database, &outside.display().to_string()).await;
     let backup = private.cluster.backup().unwrap();
     // These tasks come after the backup, so only the WAL contains them. At any recovery point, some
     // of them have ended and some have not.
-    database.enqueue_many(3000, EFFECT).await;
-    eventually("some tasks have ended", async || count(database, "mill.attempts").await > 500)
+    database.enqueue_many(tasks_after().try_into().unwrap(), EFFECT).await;
+    let some = tasks_before() + tasks_after() / 10;
+    eventually("some tasks have ended", async || count(database, "mill.attempts").await > some)
         .await;
     database.execute("SELECT pg_create_restore_point('here')").await;
     // Changes that the recovery must undo.
@@ -83,8 +94,9 @@ async fn a_point_in_time_recovery_has_the_effects_and_history_of_that_point() {
     let (effects, waiting) =
         (count(&recovered, "effect").await, count(&recovered, "mill.tasks").await);
     println!("recovered: {effects} effects, {waiting} tasks");
-    assert!((500..3201).contains(&effects), "{effects}");
-    assert_eq!(effects + waiting, 200 + 3000 + 2);
+    let all = tasks_before() + tasks_after();
+    assert!((some..=all).contains(&effects), "{effects}");
+    assert_eq!(effects + waiting, all + 2);
     assert_eq!(recovered.value::<i64>(TORN).await, 0);
     assert_eq!(count(&recovered, "mill.workers").await, 0);
     assert!(count(&recovered, "mill.tasks WHERE state = 'running'").await >= 1);
@@ -127,11 +139,9 @@ async fn check_and_resume(recovered: &Database) {
     }
     recovered.until_empty().await;
     assert_eq!(recovered.value::<i64>(TORN).await, 0);
-    assert_eq!(count(recovered, "effect").await, 200 + 3000 + 1);
-    assert_eq!(
-        recovered.value::<i64>("SELECT count(DISTINCT task) FROM effect").await,
-        200 + 3000 + 1
-    );
+    let all = tasks_before() + tasks_after() + 1;
+    assert_eq!(count(recovered, "effect").await, all);
+    assert_eq!(recovered.value::<i64>("SELECT count(DISTINCT task) FROM effect").await, all);
     assert!(second.terminate().await.success());
 }
 
@@ -173,7 +183,7 @@ pub(crate) fn dumped_and_restored(from: &Database, to: &Database) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dumped_queue_continues_where_it_was_restored() {
-    let older = PrivateDatabase::before_upgrade(&[]).await;
+    let older = PrivateDatabase::before_upgrade(&[("fsync", "off")]).await;
     let database = &older.database;
     let mut first = at_work(database, "/dev/null").await;
     database.execute("SELECT mill.pause('default'), mill.pause('narrow'), mill.set_max_running('queue', 'narrow', 1)").await;
@@ -206,7 +216,7 @@ async fn a_dumped_queue_continues_where_it_was_restored() {
     assert_eq!(fresh.value::<i64>(TORN).await, 0);
     // The attempt of the task that was running during the dump.
     assert_eq!(count(&fresh, "mill.attempts WHERE outcome = 'lost'").await, 1);
-    assert_eq!(count(&fresh, "effect").await, 200 + 1 + 50 + 1 + 1);
+    assert_eq!(count(&fresh, "effect").await, tasks_before() + 1 + 50 + 1 + 1);
     // The original database is unchanged.
     assert_eq!(count(database, "mill.tasks").await, live);
     database.execute("SELECT pg_advisory_unlock(1)").await;

@@ -5,7 +5,7 @@ use tokio::sync::Notify;
 use tokio_postgres::Client;
 
 use super::worker;
-use crate::harness::{Database, Program, Worker, eventually};
+use crate::harness::{Database, Program, Worker, amount, eventually};
 
 /// A task with one attempt. Its plans and those of the function stay in the session.
 const TASK: &str =
@@ -27,7 +27,7 @@ async fn stage() -> (Database, [Worker; 2]) {
     database.execute(SCHEMA).await;
     let workers = [(); 2].map(|()| worker(&database, "2", "5s", &[]));
     // Every session has run the function before a table changes.
-    submit(&database, 200).await;
+    submit(&database, amount(100, 200)).await;
     database.until_empty().await;
     (database, workers)
 }
@@ -118,7 +118,7 @@ async fn tasks_wait_while_their_table_is_rewritten_and_then_each_runs_once() {
     let (database, mut workers) = stage().await;
     for rewrite in ["VACUUM FULL effect", "CLUSTER effect USING effect_pkey"] {
         rewrite_behind_a_reader(&database, ("effect", rewrite), async |pid| {
-            submit(&database, 100).await;
+            submit(&database, amount(40, 100)).await;
             a_task_names_its_blocker(&database, pid).await;
             until_heartbeats(&database, 20).await;
             pid
@@ -130,7 +130,7 @@ async fn tasks_wait_while_their_table_is_rewritten_and_then_each_runs_once() {
         let operator = database.connect().await;
         let change = format!("BEGIN; ALTER TABLE effect ALTER COLUMN amount TYPE {kind}");
         operator.batch_execute(&change).await.unwrap();
-        submit(&database, 100).await;
+        submit(&database, amount(40, 100)).await;
         a_task_names_its_blocker(&database, pid(&operator).await).await;
         if kind == "bigint" {
             until_heartbeats(&database, 20).await;
@@ -169,9 +169,9 @@ async fn the_fleet_waits_while_a_table_of_the_queue_is_rewritten() {
         // Both wait for the rewrite if it locks the tasks table.
         let enqueued = async {
             waiting.notified().await;
-            let sql =
-                "SELECT count(mill.enqueue($1, max_attempts => 1)) FROM generate_series(1, 100)";
-            producer.query(sql, &[&TASK]).await.unwrap();
+            let sql = "SELECT count(mill.enqueue($1, max_attempts => 1))
+                FROM generate_series(1, $2::bigint)";
+            producer.query(sql, &[&TASK, &amount::<i64>(40, 100)]).await.unwrap();
         };
         let status = async {
             waiting.notified().await;

@@ -4,19 +4,19 @@ use crate::harness::{PrivateDatabase, Worker, eventually};
 
 const EFFECT: &str = "INSERT INTO effect SELECT current_setting('mill.task_id')::bigint";
 
-/// A task that sorts 20 MB with less memory, so that the server writes temporary files.
+/// A task that sorts some megabytes with less memory, so that the server writes temporary files.
 const SPILLS: &str = "INSERT INTO effect SELECT current_setting('mill.task_id')::bigint;
-    SET LOCAL work_mem = '64kB';
-    SELECT count(*) FROM (SELECT md5(n::text) FROM generate_series(1, 200000) AS n ORDER BY 1 OFFSET 1) AS s";
+    SELECT count(*) FROM (SELECT md5(n::text) FROM generate_series(1, 60000) AS n ORDER BY 1 OFFSET 1) AS s";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_with_too_many_temporary_files_fails_with_the_reason_and_is_retried() {
-    let private = PrivateDatabase::new(&[("temp_file_limit", "1MB")]).await;
+    let settings = [("temp_file_limit", "1MB"), ("work_mem", "64kB"), ("fsync", "off")];
+    let private = PrivateDatabase::new(&settings).await;
     let database = &private.database;
     database.execute("CREATE TABLE effect (task bigint NOT NULL)").await;
     let flags = ["--readers", "2", "--poll-interval", "50ms", "--heartbeat-interval", "300ms"];
     let mut worker = Worker::start(database, &flags);
-    let retried = ", max_attempts => 1000, retry_interval => '50 ms', backoff => 'fixed'";
+    let retried = ", max_attempts => 1000, retry_interval => '200 ms', backoff => 'fixed'";
     let spills = database.enqueue(SPILLS, retried).await;
     let once = database.enqueue(SPILLS, ", max_attempts => 1").await;
     let autocommit = database.enqueue(SPILLS, &format!("{retried}, mode => 'autocommit'")).await;

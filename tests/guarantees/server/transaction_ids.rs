@@ -5,11 +5,12 @@ use tokio_postgres::error::SqlState;
 use super::worker;
 use crate::harness::exposition::{parse, sum};
 use crate::harness::http::{free_address, get};
-use crate::harness::{Database, PrivateDatabase, Program, Worker, eventually};
+use crate::harness::{Database, PrivateDatabase, Program, Worker, amount, eventually};
 
 /// Autovacuum freezes old rows at once.
 const SETTINGS: &[(&str, &str)] = &[
     ("wal_level", "logical"),
+    ("fsync", "off"),
     ("autovacuum_naptime", "1s"),
     ("autovacuum_vacuum_cost_delay", "0"),
 ];
@@ -42,7 +43,10 @@ const LIMIT: i64 = (1 << 31) - 1 - 3_000_000;
 /// Number of ids that are left when the workers start.
 const LEFT: i64 = 700;
 
-const TASKS: i64 = 800;
+/// Number of tasks that need more ids than are left.
+fn tasks() -> i64 {
+    amount(450, 800)
+}
 
 async fn stage() -> PrivateDatabase {
     let private = PrivateDatabase::new(SETTINGS).await;
@@ -67,7 +71,7 @@ async fn until_frozen(database: &Database, condition: &str) {
 async fn submit(database: &Database) {
     let sql =
         "SELECT count(mill.enqueue($1, max_attempts => 1)) FROM generate_series(1, $2::bigint)";
-    database.rows(sql, &[&TWO_IDS, &TASKS]).await;
+    database.rows(sql, &[&TWO_IDS, &tasks()]).await;
 }
 
 async fn write(database: &Database) -> Result<(), tokio_postgres::Error> {
@@ -111,7 +115,7 @@ async fn a_server_without_transaction_ids_stops_the_fleet_but_loses_nothing() {
     database.execute("SELECT pg_advisory_lock(1)").await;
     let held = database.enqueue(WAITS_FOR_LOCK, ", max_attempts => 1").await;
     let address = free_address();
-    let start = |more: &[&str]| worker(database, "2", "10s", more);
+    let start = |more: &[&str]| worker(database, "2", "5s", more);
     let mut workers = [start(&["--http", address.as_str()]), start(&[])];
     let late = database.enqueue(LATE_ID, ", max_attempts => 1").await;
     database.until_waiting_for_lock(held).await;
@@ -122,7 +126,7 @@ async fn a_server_without_transaction_ids_stops_the_fleet_but_loses_nothing() {
     }
     // No worker can send heartbeats, and each can see that. None of them considers the others dead.
     let silent =
-        "SELECT count(*) = 2 AND bool_and(now() - heartbeat_at > '30 seconds') FROM mill.workers";
+        "SELECT count(*) = 2 AND bool_and(now() - heartbeat_at > '15 seconds') FROM mill.workers";
     eventually("no heartbeat for three orphan timeouts", async || database.value(silent).await)
         .await;
     assert!(failed_heartbeats(&address).await > 0.0);
@@ -135,7 +139,7 @@ async fn a_server_without_transaction_ids_stops_the_fleet_but_loses_nothing() {
     assert!(database.value::<i64>("SELECT count(*) FROM mill.tasks").await > 0);
 
     database.execute("SELECT pg_drop_replication_slot('forgotten')").await;
-    each_task_once(database, TASKS + 2).await;
+    each_task_once(database, tasks() + 2).await;
     // The error of the server did not use up the only attempt.
     assert_eq!(database.attempts(late).await, "interrupted succeeded");
     for worker in &mut workers {
@@ -188,7 +192,7 @@ async fn transaction_ids_that_start_over_change_nothing() {
     assert_eq!(database.attempts(held).await, "lost succeeded");
     database.until_empty().await;
     let counts = "SELECT ARRAY[count(*), count(DISTINCT task)] FROM effect";
-    assert_eq!(database.value::<Vec<i64>>(counts).await, [TASKS + 2; 2]);
+    assert_eq!(database.value::<Vec<i64>>(counts).await, [tasks() + 2; 2]);
     let odd = "SELECT count(*) FROM mill.attempts WHERE outcome <> 'succeeded'";
     assert_eq!(database.value::<i64>(odd).await, 1, "only the attempt of the killed worker");
     Program::pgmill(database, &["status"]).succeeds().await;

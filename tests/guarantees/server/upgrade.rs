@@ -6,14 +6,17 @@ use serde_json::Value;
 
 use crate::guarantees::claim::{buffers, prepare};
 use crate::harness::private::{older_server, server};
-use crate::harness::{Database, PrivateDatabase, Program, Worker, eventually};
+use crate::harness::{Database, PrivateDatabase, Program, Worker, amount, eventually};
 use crate::runs::run::end;
 
 const EFFECT: &str = "INSERT INTO effect SELECT current_setting('mill.task_id')::bigint";
 const WAITS_FOR_LOCK: &str = "INSERT INTO effect SELECT current_setting('mill.task_id')::bigint;
     SELECT pg_advisory_xact_lock_shared(1)";
 
-const TASKS: i64 = 1500;
+/// Number of tasks in the queue of the workers.
+fn tasks() -> i64 {
+    amount(500, 1500)
+}
 
 /// Brings the tables of the queue into the state in which pg_upgrade left them before version 18.
 const WITHOUT_STATISTICS: &str = "SELECT pg_clear_relation_stats('mill', c.relname),
@@ -22,7 +25,9 @@ const WITHOUT_STATISTICS: &str = "SELECT pg_clear_relation_stats('mill', c.relna
     WHERE c.relnamespace = 'mill'::regnamespace AND c.relkind = 'r'";
 
 /// Number of pending tasks in the queue `default`, which no worker serves.
-const BACKLOG: i32 = 20_000;
+fn backlog() -> i32 {
+    amount(5000, 20_000)
+}
 
 fn worker(database: &Database) -> Worker {
     let flags = ["--readers", "2", "--poll-interval", "50ms", "--queues", "work"];
@@ -68,9 +73,9 @@ async fn at_work(database: &Database) -> (i64, i64) {
     database.enqueue(EFFECT, later).await;
     let sql = "SELECT count(mill.enqueue($1, queue => 'work', max_attempts => 1))
         FROM generate_series(1, $2::bigint)";
-    database.rows(sql, &[&EFFECT, &TASKS]).await;
+    database.rows(sql, &[&EFFECT, &tasks()]).await;
     eventually("some tasks have ended", async || {
-        database.value::<i64>("SELECT count(*) FROM mill.attempts").await > TASKS / 5
+        database.value::<i64>("SELECT count(*) FROM mill.attempts").await > tasks() / 5
     })
     .await;
     (held, run)
@@ -82,9 +87,9 @@ async fn workers_continue_by_themselves_after_pg_upgrade_of_their_server() {
         println!("skipped: pg_upgrade is not installed");
         return;
     }
-    let mut private = PrivateDatabase::before_upgrade(&[]).await;
+    let mut private = PrivateDatabase::before_upgrade(&[("fsync", "off")]).await;
     let database = &private.database;
-    database.enqueue_many(BACKLOG, "SELECT 1").await;
+    database.enqueue_many(backlog(), "SELECT 1").await;
     database.execute("ANALYZE mill.tasks").await;
     let cost = cost_of_a_claim(database).await;
     let mut workers = [worker(database), worker(database)];
@@ -117,7 +122,7 @@ async fn workers_continue_by_themselves_after_pg_upgrade_of_their_server() {
         FROM mill.attempts WHERE outcome <> 'succeeded' AND (final OR outcome <> 'interrupted')";
     assert_eq!(database.value::<String>(odd).await, "");
     let counts = "SELECT ARRAY[count(*), count(DISTINCT task)] FROM effect";
-    assert_eq!(database.value::<Vec<i64>>(counts).await, [TASKS + 1; 2]);
+    assert_eq!(database.value::<Vec<i64>>(counts).await, [tasks() + 1; 2]);
     let waiting = "SELECT count(*) FROM mill.tasks WHERE queue = 'work' AND due_at > now()";
     assert_eq!(database.value::<i64>(waiting).await, 1);
     let connected = "SELECT bool_and(unconnected IS NULL) FROM mill.workers";

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Database, Program, Worker};
+use crate::harness::{Database, Program, Worker, amount};
 use crate::integrations::imports::dbt_project::sample_folder;
 use crate::project::tidy::root;
 use crate::runs::apply::Folder;
@@ -384,7 +384,9 @@ async fn hostile_names_are_quoted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn five_thousand_nodes_are_imported() {
+async fn a_large_project_is_imported() {
+    let models = amount(200, 4000);
+    let nodes = models + models / 4;
     let begun = Instant::now();
     let fixture = fixture(|manifest| {
         let model = node(manifest, "model.jaffle_shop.stg_orders").clone();
@@ -392,7 +394,7 @@ async fn five_thousand_nodes_are_imported() {
             node(manifest, "test.jaffle_shop.not_null_stg_orders_order_id.81cfe2fe64").clone();
         let nodes = manifest["nodes"].as_object_mut().unwrap();
         nodes.clear();
-        for n in 0..4000 {
+        for n in 0..models {
             let mut model = model.clone();
             let id = format!("model.jaffle_shop.m{n}");
             let parents: Vec<String> = [n / 2, n / 3]
@@ -416,8 +418,9 @@ async fn five_thousand_nodes_are_imported() {
     })
     .await;
     let printed = fixture.import(&[]).await;
-    assert!(printed.contains("set job jaffle_shop with 5000 nodes"), "{printed}");
+    let expected = format!("set job jaffle_shop with {nodes} nodes");
+    assert!(printed.contains(&expected), "{printed}");
     let again = fixture.import(&[]).await;
     assert!(again.contains("no changes"), "{again}");
-    println!("two imports of 5,000 nodes: {:.1} s", begun.elapsed().as_secs_f64());
+    println!("two imports of {nodes} nodes: {:.1} s", begun.elapsed().as_secs_f64());
 }

@@ -1,12 +1,11 @@
 //! `pgmill import`: what becomes of the definitions, what is reported, and that nothing else happens.
 
-use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Database, Program};
+use crate::harness::{Database, Program, amount};
 use crate::runs::apply::{Folder, apply};
 
 const HEADER: &str = "jobid,schedule,command,nodename,nodeport,database,username,active,jobname\n";
@@ -229,18 +228,19 @@ async fn a_file_of_another_kind_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn five_thousand_jobs_are_imported_in_one_transaction() {
+async fn many_jobs_are_imported_in_one_transaction() {
+    let jobs: i64 = amount(100, 5000);
     let database = Database::new().await;
-    let mut rows = String::new();
-    for n in 0..5000 {
-        let (minute, hour) = (n % 60, n / 60 % 24);
-        writeln!(rows, "{n},{minute} {hour} * * *,SELECT {n},h,1,app,etl,t,job {n}").unwrap();
-    }
+    let row =
+        |n: i64| format!("{n},{} {} * * *,SELECT {n},h,1,app,etl,t,job {n}\n", n % 60, n / 60 % 24);
+    let rows: String = (0..jobs).map(row).collect();
     let (code, stdout, stderr) = pg_cron(&database, &rows, &[]).await;
     assert_eq!(code, 0, "{stderr}");
-    assert!(stdout.ends_with("applied 5000 changes from 5000 definitions\n"), "{stdout:.200}");
-    assert!(stderr.contains("jobid 4 and 4995 more: ran as user"), "{stderr:.300}");
-    assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.schedules").await, 5000);
+    let applied = format!("applied {jobs} changes from {jobs} definitions\n");
+    assert!(stdout.ends_with(&applied), "{stdout:.200}");
+    let others = format!("jobid 4 and {} more: ran as user", jobs - 5);
+    assert!(stderr.contains(&others), "{stderr:.300}");
+    assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.schedules").await, jobs);
     let (_, stdout, _) = pg_cron(&database, &rows, &[]).await;
     assert!(stdout.starts_with("no changes"), "{stdout:.200}");
 }

@@ -4,8 +4,8 @@ use serde_json::Value;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::{ATTACKER, raw, resident_kb, status};
-use crate::harness::Database;
 use crate::harness::console::{Console, TokenFile};
+use crate::harness::{Database, amount};
 
 /// Memory that large bodies may use together, in kB: two bodies of 2 MB, each of which takes up to
 /// 131 MB once it is parsed, and what the allocator keeps.
@@ -76,6 +76,7 @@ async fn large_bodies_use_bounded_memory() {
     let zeros = "0,".repeat(999_000);
     let body = format!(r#"{{"tasks": [{{"statement": "SELECT 1", "params": [{zeros}0]}}]}}"#);
     let request = json("/api/v1/tasks", &body);
+    let count = amount(12, 40);
     let (over, peak) = (AtomicBool::new(false), AtomicU64::new(0));
     let measure = async {
         let mut ticks = tokio::time::interval(std::time::Duration::from_millis(5));
@@ -85,7 +86,7 @@ async fn large_bodies_use_bounded_memory() {
         }
     };
     let requests = async {
-        let all = (0..40).map(|_| raw(ATTACKER, &console.address, &request));
+        let all = (0..count).map(|_| raw(ATTACKER, &console.address, &request));
         let answers = futures_util::future::join_all(all).await;
         over.store(true, Ordering::Relaxed);
         answers
@@ -97,7 +98,7 @@ async fn large_bodies_use_bounded_memory() {
         assert!(slow || matches!(status(answer), Some(422 | 503)), "{answer}");
     }
     let grown = peak.load(Ordering::Relaxed).saturating_sub(before);
-    println!("40 bodies of 2 MB: {grown} kB");
+    println!("{count} bodies of 2 MB: {grown} kB");
     assert!(grown < MAX_MEMORY_KB, "{grown} kB");
     // A length that is not true reserves nothing for ever.
     let small: Value = serde_json::json!({ "tasks": [{ "statement": "SELECT 1" }] });

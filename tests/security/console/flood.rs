@@ -9,12 +9,10 @@ use super::{
 use crate::console::console_tls::Certificates;
 use crate::harness::console::{Console, TokenFile};
 use crate::harness::http::{free_address, get};
-use crate::harness::{Database, Worker, eventually};
+use crate::harness::{Database, Worker, amount, eventually};
 
 /// Number of connections that the console accepts.
 const MAX_CONNECTIONS: usize = 512;
-/// Number of connections of the attacker.
-const FLOOD: usize = 1500;
 /// Files of a console without clients: sessions, runtime, listener, standard streams. Measured: 18.
 const OTHER_FILES: usize = 40;
 /// Memory that all connections of clients without a session may use together, in kB: 64 kB for each.
@@ -22,9 +20,15 @@ const MAX_MEMORY_KB: u64 = 40_000;
 
 const GET: &[u8] = b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
 
+/// Number of connections of the attacker: more than the console accepts, and so many more that an
+/// unlimited console would have too many open files.
+fn flood_size() -> usize {
+    amount(MAX_CONNECTIONS + 2 * OTHER_FILES, 1500)
+}
+
 /// Opens connections that send these bytes. The server closes some of them.
 async fn flood(address: &str, bytes: &[u8]) -> Vec<TcpStream> {
-    connections(FLOOD, address, bytes).await
+    connections(flood_size(), address, bytes).await
 }
 
 /// Opens this number of connections that send these bytes.
@@ -53,8 +57,8 @@ async fn half_sent_requests_do_not_keep_others_out() {
                 Content-Type: application/x-www-form-urlencoded\r\nContent-Length: 8000\r\n\r\ntoken=";
     for (what, bytes) in [("nothing", ""), ("half a header", &header), ("half a body", body)] {
         let mut open = Vec::new();
-        while open.len() < FLOOD {
-            open.extend(connections(FLOOD / 10, address, bytes.as_bytes()).await);
+        while open.len() < flood_size() {
+            open.extend(connections(flood_size() / 10, address, bytes.as_bytes()).await);
             // The attacker replaces its own connections.
             assert_eq!(get_on(&mut kept, "/livez").await, Some(200), "{what}");
         }
@@ -88,7 +92,7 @@ async fn a_flood_of_requests_does_not_keep_others_out() {
     let database = Database::new().await;
     let console = Console::start(&database, &[]).await;
     let address = console.address.as_str();
-    let request = "GET /tasks HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(20);
+    let request = "GET /tasks HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(amount(2, 20));
     let open = flood(address, request.as_bytes()).await;
     for path in ["/livez", "/queues"] {
         eventually(&format!("{path} is answered"), async || {
@@ -134,7 +138,7 @@ async fn a_flood_does_not_stop_metrics_or_tasks_and_is_counted() {
             .unwrap_or_else(|| panic!("{text}"))
             .parse()
             .unwrap();
-        assert!(count >= FLOOD - MAX_CONNECTIONS, "{server}: {count}");
+        assert!(count >= flood_size() - MAX_CONNECTIONS, "{server}: {count}");
     }
     drop(open);
 }

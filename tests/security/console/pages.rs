@@ -1,9 +1,9 @@
 //! Pages and forms: requests from other sites, frames, caches, paths and names.
 
 use super::{ATTACKER, raw, status};
-use crate::harness::Database;
 use crate::harness::console::{Console, csrf};
 use crate::harness::routes::{filled, post_routes, routes};
+use crate::harness::{Database, amount};
 
 /// Values for the parameters of paths.
 const VALUES: [(&str, &str); 4] =
@@ -151,7 +151,7 @@ async fn no_name_splits_a_response() {
         "a%e2%80%a8Set-Cookie:%20x=1",
     ];
     let mut redirects = 0;
-    for name in hostile {
+    for (k, name) in hostile.into_iter().enumerate() {
         let values = [("id", "1"), ("queue", name), ("group", name), ("name", name)];
         let form = format!(
             "csrf={own}&return_to=/{name}&name={name}&queue={name}&group={name}&job={name}&query=x&screen=tasks\
@@ -166,7 +166,9 @@ async fn no_name_splits_a_response() {
             let kind = "application/x-www-form-urlencoded";
             post(&filled(&path, &values), "Origin: http://localhost\r\n", kind, &form)
         });
-        for request in gets.chain(posts) {
+        // In the short form, each route gets two of the names.
+        let is_tried = |n: usize| (n + k) % hostile.len() < amount(2, hostile.len());
+        for (_, request) in gets.chain(posts).enumerate().filter(|(n, _)| is_tried(*n)) {
             let answer = raw(ATTACKER, &console.address, &request).await;
             let head = answer.split("\r\n\r\n").next().unwrap().to_lowercase();
             let line = String::from_utf8_lossy(&request[..request.len().min(120)]).into_owned();

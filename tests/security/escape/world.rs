@@ -10,6 +10,9 @@ use crate::harness::{Database, PrivateDatabase, Worker, open_url};
 /// Rows that an act may add, because they are its own: tables of the schema.
 pub(super) type OwnRows = &'static [&'static str];
 
+/// One line for everything that no act may change.
+pub(super) type Protected = BTreeSet<String>;
+
 /// Catalogs of the server, with a column expression and a condition. Left out are counters and statistics, and
 /// what belongs to the login `etl`: its schema, its password and its own defaults.
 const CATALOGS: [(&str, &str, &str); 33] = [
@@ -84,7 +87,7 @@ pub(super) struct World {
 
 impl World {
     pub(super) async fn new() -> Self {
-        let private = PrivateDatabase::new(&[]).await;
+        let private = PrivateDatabase::new(&[("fsync", "off")]).await;
         let database = &private.database;
         let logins = ["etl", "other", "bystander", "producer", "viewer", "operator", "worker"];
         for login in logins {
@@ -171,7 +174,7 @@ impl World {
     }
 
     /// Returns one line for everything that no act may change.
-    pub(super) async fn protected(&self) -> BTreeSet<String> {
+    pub(super) async fn protected(&self) -> Protected {
         let database = self.database();
         let tables = "SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 'mill'::regnamespace AND c.relkind = 'r'";
         let mut lines = BTreeSet::new();
@@ -206,8 +209,8 @@ impl World {
 /// Returns the lines by which `after` differs, except for rows that were added to tables of `own`. What has
 /// another row in tables of `written` does not count at all.
 pub(super) fn differences(
-    before: &BTreeSet<String>,
-    after: &BTreeSet<String>,
+    before: &Protected,
+    after: &Protected,
     own: OwnRows,
     written: OwnRows,
 ) -> Vec<String> {

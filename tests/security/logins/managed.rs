@@ -6,7 +6,7 @@ use std::process::Command;
 
 use cluster::Account;
 
-use crate::harness::{PrivateDatabase, Program, Worker, eventually};
+use crate::harness::{PrivateDatabase, Program, Worker, amount, eventually};
 
 /// What the administrator of the server does, as docs/database.md describes.
 const ADMINISTRATOR: &str = "
@@ -45,7 +45,7 @@ fn accept_only_tls(private: &PrivateDatabase) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fleet_needs_no_superuser_no_createrole_few_connections_and_verified_tls() {
-    let private = PrivateDatabase::new(&[("max_connections", "60")]).await;
+    let private = PrivateDatabase::new(&[("max_connections", "60"), ("fsync", "off")]).await;
     let database = &private.database;
     database.execute(ADMINISTRATOR).await;
     let root = accept_only_tls(&private);
@@ -77,13 +77,12 @@ async fn a_fleet_needs_no_superuser_no_createrole_few_connections_and_verified_t
     for worker in &workers {
         worker.until_logged("ready").await;
     }
-    let many =
-        "SELECT mill.enqueue_many(array_fill('INSERT INTO effects VALUES (1)'::text, ARRAY[500]))";
-    database.execute(many).await;
+    let count = amount(50, 500);
+    database.enqueue_many(count, "INSERT INTO effects VALUES (1)").await;
     let enqueued = Program::enqueue(database, &["SELECT 1"]).at(&secure("producer")).run().await;
     assert_eq!(enqueued.0, 0, "{}", enqueued.2);
     database.until_empty().await;
-    assert_eq!(database.value::<i64>("SELECT count(*) FROM effects").await, 500);
+    assert_eq!(database.value::<i64>("SELECT count(*) FROM effects").await, i64::from(count));
 
     // The workers may end sessions of the task login, because their login is a member of it.
     let hangs =
