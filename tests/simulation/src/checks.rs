@@ -14,6 +14,8 @@ use crate::world::World;
 /// Longest time for which a pending task waits in a calm fleet with idle readers: a poll of the
 /// idle workers, and a claim.
 const START_BOUND: Time = 3 * SECOND;
+/// Time after which a worker that was stopped or cut off works as before.
+const SETTLING: Time = 10 * SECOND;
 /// Time that the fleet has to finish everything after the last fault.
 pub(crate) const DRAIN: Time = 360 * SECOND;
 
@@ -52,9 +54,12 @@ impl World {
 
     /// Records that a reader becomes idle, or that its worker begins to claim.
     pub(crate) fn reader_is_idle(&mut self) {
-        let claiming = self.workers.iter().filter(|worker| worker.claiming);
-        let idle =
-            claiming.filter(|worker| worker.is_undisturbed()).map(|worker| worker.idle.len());
+        // A worker that was stopped or cut off may have sessions that the server has ended.
+        let settled = |worker: &&Worker| {
+            let recent = worker.disturbed_at > 0 && worker.disturbed_at + SETTLING > self.now;
+            worker.claiming && worker.is_undisturbed() && !recent
+        };
+        let idle = self.workers.iter().filter(settled).map(|worker| worker.idle.len());
         if idle.sum::<usize>() < self.options.workers * self.options.readers / 4 {
             self.checks.idle_since = self.now;
         }
@@ -102,7 +107,7 @@ impl World {
         let owner = self.workers.iter().position(|other| other.id == worker && other.alive);
         let Some(w) = owner else { return };
         let owner = &self.workers[w];
-        let disturbed = owner.disturbed_at > 0 && owner.disturbed_at + 10 * SECOND > self.now;
+        let disturbed = owner.disturbed_at > 0 && owner.disturbed_at + SETTLING > self.now;
         // Its session was ended, and a slow or crowded server did not let it register in time.
         let recent = self.now < self.checks.server_back_at + 10 * SECOND;
         let refused = owner.control_ended && recent;

@@ -39,7 +39,7 @@ fn every_planted_bug_is_found() {
         let (workers, readers, first) = match bug {
             Bug::Lockstep => (30, 2, 1),
             Bug::RestartUnreported => (6, 8, 130),
-            Bug::FutureHeartbeatClamped => (6, 8, 710),
+            Bug::FutureHeartbeatClamped => (6, 8, 50),
             _ => (6, 8, 1),
         };
         let planted = |seed| run(Options { bug: Some(*bug), workers, readers, ..options(seed) });
