@@ -53,7 +53,7 @@ test: server ## Run all tests on a private cluster (LONG=1: with more tasks, fau
 	cargo build --locked
 	@# More threads than processors: tests wait for workers and servers most of the time.
 	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-8} $(if $(LONG),PGMILL_LONG_TESTS=1) \
-	  cargo run --locked --quiet --bin cluster -- run $(PG_OPTION) -- cargo test --workspace --locked
+	  cargo run --locked --quiet --bin cluster -- run $(PG_OPTION) -- cargo test --workspace --locked --no-fail-fast
 
 long-tests: ## As test, with LONG=1
 	$(MAKE) test LONG=1
