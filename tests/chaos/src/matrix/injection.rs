@@ -25,8 +25,11 @@ WHERE a.datname = current_database() AND a.usename IN ('fleet', 'etl') AND a.app
 
 const HOUR: i64 = 3600;
 
-/// Writes half a gigabyte of WAL at once. With smaller writes, checkpoints would free space in
-/// between.
+/// Keeps all WAL from now on. Checkpoints would free space otherwise. The slot ends with its session.
+const KEEP_LOG: &str =
+    "SELECT /* chaos.keep_log */ pg_create_physical_replication_slot('chaos_full', true, true)";
+
+/// Writes half a gigabyte of WAL.
 const BURN: &str = "SELECT /* chaos.burn */ pg_logical_emit_message(false, 'chaos', repeat('x', 1000000)) FROM generate_series(1, 500)";
 
 /// Takes locks until the server has no memory for more. The session keeps them, although the statement
@@ -384,8 +387,9 @@ async fn fill_log(environment: &mut Environment<'_>) -> Result<()> {
         log.matches("PANIC:").count()
     };
     let before = panics(environment);
-    environment.test_bed.disk.as_ref().context("no disk")?.fill()?;
     let burner = Session::open(&environment.test_bed.cluster.url(&environment.database)).await?;
+    burner.execute(KEEP_LOG).await?;
+    environment.test_bed.disk.as_ref().context("no disk")?.fill()?;
     // The session fails when its server goes down.
     let _ = burner.execute(BURN).await;
     ensure!(panics(environment) > before, "the server keeps running although its WAL disk is full");
