@@ -137,6 +137,10 @@ async fn an_enqueue_in_an_idle_fleet_asks_for_permits_before_the_next_poll() {
     let log = || std::fs::read_to_string(private.cluster.log()).unwrap();
     // A poll may come first by chance.
     eventually("a permit is granted before a poll", async || {
+        // The last poll has found no task.
+        let idle = log().len();
+        let polls = || log()[idle..].matches("queue.poll").count();
+        eventually("the fleet has polled twice", async || polls() >= 2).await;
         let begun = log().len();
         let task = database.enqueue("SELECT 1", ", queue => 'narrow'").await;
         assert_eq!(database.outcome(task).await, "succeeded");
