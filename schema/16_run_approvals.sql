@@ -84,7 +84,7 @@ BEGIN
             'limit of its concurrency key', task, run_id USING ERRCODE = '55P03',
             HINT = 'Approve the task again when that transaction has ended.';
     END IF;
-    PERFORM mill.wake_workers();
+    PERFORM pg_notify('mill', 'work');
 END
 $$;
 COMMENT ON FUNCTION mill.approve IS

@@ -13,7 +13,8 @@ BEGIN
         SELECT a.more INTO unfinished FROM mill.advance_run(advance_now.run_id) AS a;
         EXIT WHEN NOT unfinished;
     END LOOP;
-    PERFORM mill.wake_workers();
+    -- As the other actions of operators, also where transactions can be prepared.
+    PERFORM pg_notify('mill', 'work');
     -- An operator's action is durable, unlike an advance of a run.
     PERFORM set_config('synchronous_commit', durability, true);
 END
@@ -120,7 +121,7 @@ BEGIN
                 THEN format('pgmill run restart %s runs the failed tasks as well.', run.id)
                 ELSE format('pgmill run rerun %s runs all its tasks again.', run.id) END;
     END IF;
-    PERFORM mill.release_ready(run.id, NULL, true, 2000), mill.wake_workers();
+    PERFORM mill.release_ready(run.id, NULL, true, 2000), pg_notify('mill', 'work');
     -- The next advance counts a task that was added since the last one.
     UPDATE mill.runs r SET needs_rescan = true, (tasks, open) = (SELECT count(*),
             count(*) FILTER (WHERE t.state IN ('waiting', 'ready', 'released'))

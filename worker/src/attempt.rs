@@ -4,8 +4,8 @@
 //! `reader` owns a session and serves one claim after another. `check` refuses statements that must
 //! not be sent. `execute` runs one task in its own transaction; `chain` says which tasks may wait for
 //! each other; `shared_commit` runs several tasks in one transaction. `supervise` watches over the
-//! statements of both. `commit` commits the effects of a
-//! task with its completion, and `finish` records every other result.
+//! statements of both. `commit` commits the effects of a task with its completion, and `finish`
+//! records every other result.
 
 pub(crate) mod chain;
 pub(crate) mod check;

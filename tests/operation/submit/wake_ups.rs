@@ -97,11 +97,19 @@ async fn notifications_are_switched_off_for_a_login_or_the_database() {
 async fn a_transaction_that_enqueues_can_be_prepared() {
     let private = PrivateDatabase::new(&[("max_prepared_transactions", "4")]).await;
     let database = &private.database;
+    database
+        .execute(r#"SELECT mill.set_job('j', '[{"name": "t", "statement": "SELECT 1"}]')"#)
+        .await;
     let mut listener = Listener::start(database, "mill").await;
     database.execute("BEGIN; SELECT mill.enqueue('SELECT 1'); PREPARE TRANSACTION 'p'").await;
     database.execute("COMMIT PREPARED 'p'").await;
     assert_eq!(listener.all().await.len(), 0);
     database.execute("SET mill.notify = on; SELECT mill.enqueue('SELECT 1')").await;
+    assert_eq!(listener.all().await, ["work"]);
+    // The action of an operator is not prepared.
+    database.execute("RESET mill.notify; SELECT mill.start_run(ARRAY['j'])").await;
+    assert_eq!(listener.all().await, [""; 0]);
+    database.execute("SELECT mill.cancel_run(1)").await;
     assert_eq!(listener.all().await, ["work"]);
 }
 
