@@ -1,7 +1,7 @@
-//! No program calls what a task has planted: functions and operators in a schema of the search_path that fit the
-//! arguments of the programs' statements better than those of pg_catalog do.
+//! No program and no client calls what a task has planted: functions and operators in a schema of the search_path that
+//! fit the arguments of the statements better than those of pg_catalog do.
 //!
-//! The names are those that the statements of the programs contain, so a new statement is included by itself.
+//! The names are those that the statements of the programs and clients contain, so a new statement is included by itself.
 
 use std::collections::BTreeSet;
 
@@ -57,9 +57,9 @@ BEGIN
 END
 $plant$";
 
-/// Returns the names that are called in the statements of the programs.
+/// Returns the names that are called in the statements of the programs and the Rust client.
 fn called_names() -> BTreeSet<String> {
-    let sources = [
+    let programs = [
         "clients/rust/src",
         "conninfo/src",
         "console/src",
@@ -70,24 +70,52 @@ fn called_names() -> BTreeSet<String> {
         "worker/src",
     ];
     let mut names = BTreeSet::new();
-    for (_, text) in files(&sources, &[".rs"]) {
-        for (_, literal) in literals(without_tests(&text)) {
-            if !literal.contains("/* ") {
-                continue;
-            }
-            for (at, _) in literal.match_indices('(') {
-                let name = literal[..at].rsplit(|c: char| !(c.is_ascii_lowercase() || c == '_'));
-                let name = name.into_iter().next().unwrap_or_default();
-                let before = &literal[..at - name.len()];
-                // The tasks of the test take advisory locks.
-                if name.len() > 1 && !before.ends_with('.') && !name.starts_with("pg_advisory") {
-                    names.insert(name.to_owned());
-                }
-            }
-        }
+    for (_, text) in files(&programs, &[".rs"]) {
+        let statements = literals(without_tests(&text)).into_iter().map(|(_, literal)| literal);
+        statements.filter(|it| it.contains("/* ")).for_each(|it| add_called(&mut names, it));
     }
     assert!(names.len() > 60, "{names:?}");
     names
+}
+
+/// Returns the names that are called in the statements of the clients in other languages. Their drivers have statements
+/// of their own, which call other functions without a schema.
+pub(crate) fn called_by_clients() -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for (_, text) in files(&["clients/python/src", "clients/typescript/src"], &[".py", ".ts"]) {
+        let statements = text.lines().filter(|it| it.contains("mill.") || it.contains("::"));
+        statements.for_each(|it| add_called(&mut names, it));
+    }
+    names
+}
+
+fn add_called(names: &mut BTreeSet<String>, text: &str) {
+    for (at, _) in text.match_indices('(') {
+        let name = text[..at].rsplit(|c: char| !(c.is_ascii_lowercase() || c == '_'));
+        let name = name.into_iter().next().unwrap_or_default();
+        // A name behind a point is qualified. The tasks of the test take advisory locks.
+        let qualified = text[..at - name.len()].ends_with('.');
+        if name.len() > 1 && !qualified && !name.starts_with("pg_advisory") {
+            names.insert(name.to_owned());
+        }
+    }
+}
+
+/// Has a login of tasks plant functions of these names, and operators, in schema `public`.
+pub(crate) async fn plant(database: &Database, names: BTreeSet<String>) {
+    let names: Vec<String> = names.into_iter().collect();
+    database.rows("SELECT set_config('planted.names', $1, false)", &[&names.join(" ")]).await;
+    let etl = Login::new(database, "etl", "").await;
+    database.execute(&format!("GRANT USAGE, CREATE ON SCHEMA public TO {}", etl.name)).await;
+    let plant =
+        format!("SET SESSION AUTHORIZATION {}; SET search_path = pg_catalog; {PLANT}", etl.name);
+    database.execute(&plant).await;
+    database.execute("RESET SESSION AUTHORIZATION").await;
+    let made: i64 = database
+        .value("SELECT count(*) FROM pg_proc WHERE pronamespace = 'public'::regnamespace")
+        .await;
+    println!("{made} functions for {} names", names.len());
+    assert!(made > 100, "{made}");
 }
 
 /// Returns the lines of the server's log that planted code has written.
@@ -119,19 +147,7 @@ async fn commands_through_a_pooler(database: &Database) {
 async fn no_program_calls_what_a_task_has_planted() {
     let private = PrivateDatabase::new(&[("max_connections", "60"), ("fsync", "off")]).await;
     let database = &private.database;
-    let names: Vec<String> = called_names().into_iter().collect();
-    database.rows("SELECT set_config('planted.names', $1, false)", &[&names.join(" ")]).await;
-    let etl = Login::new(database, "etl", "").await;
-    database.execute(&format!("GRANT USAGE, CREATE ON SCHEMA public TO {}", etl.name)).await;
-    let plant =
-        format!("SET SESSION AUTHORIZATION {}; SET search_path = pg_catalog; {PLANT}", etl.name);
-    database.execute(&plant).await;
-    database.execute("RESET SESSION AUTHORIZATION").await;
-    let made: i64 = database
-        .value("SELECT count(*) FROM pg_proc WHERE pronamespace = 'public'::regnamespace")
-        .await;
-    println!("{made} functions for {} names", names.len());
-    assert!(made > 5_000, "{made}");
+    plant(database, called_names()).await;
 
     // With the default search_path, such a function is called.
     database.execute("SET search_path = \"$user\", public; SELECT lower('A'::name)").await;
