@@ -105,6 +105,34 @@ async fn a_privilege_on_a_partition_is_found_and_taken_back_by_applying_the_sche
 }
 
 #[tokio::test]
+async fn changes_of_types_and_sequences_and_of_their_privileges_are_found() {
+    let database = Database::new().await;
+    let changes = "ALTER DOMAIN mill.queue_name DROP CONSTRAINT queue_name;
+        ALTER TYPE mill.backoff ADD VALUE 'linear';
+        ALTER TYPE mill.task_options ADD ATTRIBUTE added text;
+        ALTER SEQUENCE mill.added_nodes CYCLE;
+        GRANT USAGE ON TYPE mill.backoff TO mill_viewer;
+        GRANT UPDATE ON SEQUENCE mill.target_epochs TO mill_viewer;
+        REVOKE USAGE ON SEQUENCE mill.target_epochs FROM mill_worker";
+    for change in changes.split(';') {
+        database.execute(change).await;
+    }
+    let differences = drift::differences(&mut database.connect().await).await.unwrap().unwrap();
+    let found: Vec<String> =
+        differences.iter().map(|it| format!("{} {}", it.kind, it.name)).collect();
+    let expected = [
+        "grant sequence target_epochs to mill_worker",
+        "sequence added_nodes",
+        "type backoff",
+        "type queue_name",
+        "type task_options",
+        "grant sequence target_epochs to mill_viewer",
+        "grant type backoff to mill_viewer",
+    ];
+    assert_eq!(found, expected);
+}
+
+#[tokio::test]
 async fn a_retention_beyond_the_times_of_the_server_is_refused_and_shortened_if_it_is_there() {
     let database = Database::new().await;
     let set = "UPDATE mill.settings SET history_retention = '9999 years'";

@@ -33,8 +33,11 @@ const FACTS: &str = "WITH /* queue.schema_facts */ relation AS (
         AND c.relkind IN ('r', 'p', 'v', 'm')
 ), routine AS (
     SELECT p.* FROM pg_proc p WHERE p.pronamespace = to_regnamespace($1) AND p.prokind IN ('f', 'p')
-), enumeration AS (
-    SELECT t.* FROM pg_type t WHERE t.typnamespace = to_regnamespace($1) AND t.typtype IN ('e', 'd')
+), data_type AS (
+    SELECT t.* FROM pg_type t LEFT JOIN pg_class c ON c.oid = t.typrelid
+    WHERE t.typnamespace = to_regnamespace($1) AND (t.typtype IN ('e', 'd') OR c.relkind = 'c')
+), sequence AS (
+    SELECT c.* FROM pg_class c WHERE c.relnamespace = to_regnamespace($1) AND c.relkind = 'S'
 )
 SELECT 'table' AS kind, c.relname::text AS name, format('%s%s%s%s, owned by %s',
     CASE c.relpersistence WHEN 'u' THEN 'unlogged ' ELSE '' END, pg_get_partkeydef(c.oid),
@@ -70,9 +73,20 @@ SELECT 'function', format('%s(%s)', p.proname, pg_get_function_identity_argument
     format('%s owned by %s', pg_get_functiondef(p.oid), pg_get_userbyid(p.proowner))
 FROM routine p
 UNION ALL
-SELECT 'type', t.typname, coalesce((SELECT string_agg(e.enumlabel, ', ' ORDER BY e.enumsortorder)
-    FROM pg_enum e WHERE e.enumtypid = t.oid), format_type(t.typbasetype, t.typtypmod))
-FROM enumeration t
+SELECT 'type', t.typname, format('%s%s, owned by %s',
+    coalesce((SELECT string_agg(e.enumlabel, ', ' ORDER BY e.enumsortorder) FROM pg_enum e WHERE e.enumtypid = t.oid),
+        (SELECT string_agg(format('%s %s', a.attname, format_type(a.atttypid, a.atttypmod)), ', ' ORDER BY a.attnum)
+            FROM pg_attribute a WHERE a.attrelid = t.typrelid AND a.attnum > 0 AND NOT a.attisdropped),
+        format_type(t.typbasetype, t.typtypmod)),
+    (SELECT string_agg(format(' %s %s', k.conname, pg_get_constraintdef(k.oid)), ',' ORDER BY k.conname)
+        FROM pg_constraint k WHERE k.contypid = t.oid),
+    pg_get_userbyid(t.typowner))
+FROM data_type t
+UNION ALL
+SELECT 'sequence', c.relname, format('%s%s from %s to %s, start %s, increment %s, cache %s%s, owned by %s',
+    CASE c.relpersistence WHEN 'u' THEN 'unlogged ' ELSE '' END, format_type(s.seqtypid, NULL), s.seqmin, s.seqmax,
+    s.seqstart, s.seqincrement, s.seqcache, CASE WHEN s.seqcycle THEN ', cycle' END, pg_get_userbyid(c.relowner))
+FROM sequence c JOIN pg_sequence s ON s.seqrelid = c.oid
 UNION ALL
 SELECT 'comment', o.name, o.fact FROM (
     SELECT 'schema', obj_description(to_regnamespace($1)::oid, 'pg_namespace')
@@ -81,7 +95,8 @@ SELECT 'comment', o.name, o.fact FROM (
         FROM relation c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0
     UNION ALL SELECT format('function %s(%s)', p.proname, pg_get_function_identity_arguments(p.oid)),
         obj_description(p.oid, 'pg_proc') FROM routine p
-    UNION ALL SELECT 'type ' || t.typname, obj_description(t.oid, 'pg_type') FROM enumeration t
+    UNION ALL SELECT 'type ' || t.typname, obj_description(t.oid, 'pg_type') FROM data_type t
+    UNION ALL SELECT 'sequence ' || c.relname, obj_description(c.oid, 'pg_class') FROM sequence c
 ) AS o (name, fact) WHERE o.fact IS NOT NULL
 UNION ALL
 SELECT 'grant', format('%s to %s', g.object, coalesce(r.rolname, 'PUBLIC')),
@@ -102,6 +117,10 @@ FROM (
     UNION ALL SELECT format('function %s(%s)', p.proname, pg_get_function_identity_arguments(p.oid)),
         x.grantee, x.privilege_type FROM routine p,
         aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) x
+    UNION ALL SELECT 'sequence ' || c.relname, x.grantee, x.privilege_type FROM sequence c,
+        aclexplode(coalesce(c.relacl, acldefault('s', c.relowner))) x
+    UNION ALL SELECT 'type ' || t.typname, x.grantee, x.privilege_type FROM data_type t,
+        aclexplode(coalesce(t.typacl, acldefault('T', t.typowner))) x
 ) AS g (object, grantee, privilege_type) LEFT JOIN pg_roles r ON r.oid = g.grantee
 WHERE g.grantee = 0 OR r.rolname LIKE 'mill\\_%' GROUP BY g.object, r.rolname";
 
@@ -111,8 +130,8 @@ type Facts = BTreeMap<(String, String), String>;
 /// An object that differs from schema.sql.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Difference {
-    /// `table`, `column`, `constraint`, `index`, `trigger`, `view`, `function`, `type`, `comment`
-    /// or `grant`.
+    /// `table`, `column`, `constraint`, `index`, `trigger`, `view`, `function`, `type`, `sequence`,
+    /// `comment` or `grant`.
     pub kind: String,
     /// Name of the object without the schema.
     pub name: String,
