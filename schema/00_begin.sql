@@ -19,7 +19,7 @@
 --   08_watched_lanes   whether an enqueue notifies the workers
 --   09_enqueue         -> scheduled | blocked | pending
 --   09_notifications   events that are reported, and the outbox of notifications
---   (claim)            pending -> running      queue/src/transition/claim.rs
+--   (claim)            pending -> running      crates/queue/src/transition/claim.rs
 --   10_finish          complete: running -> finished     in the task's own transaction
 --                      fail, release_claim, reclaim: running -> scheduled | blocked | pending | finished
 --   11_notification_delivery   notifications -> sent | dead
@@ -57,7 +57,7 @@ SET LOCAL default_tablespace = '';
 SET LOCAL default_table_access_method = heap;
 
 -- Version of this schema, and the oldest version whose programs can use it. No other place repeats these
--- numbers: the programs read their own schema version from the next line (queue/src/schema.rs).
+-- numbers: the programs read their own schema version from the next line (crates/queue/src/schema.rs).
 SET LOCAL mill.version = '2';
 SET LOCAL mill.min_compatible_version = '1';
 

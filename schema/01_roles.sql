@@ -81,8 +81,8 @@ BEGIN
         IF found <> own THEN
             RAISE EXCEPTION 'this database holds version % of the schema, this file is version %', found, own
                 USING HINT = CASE WHEN found < own
-                    THEN format('Upgrade it with pgmill init, which applies migrations/%s_*.sql to '
-                        'migrations/%s_*.sql of your version of pgmill; pgmill init --dry-run prints them for psql.',
+                    THEN format('Upgrade it with pgmill init, which applies schema/migrations/%s_*.sql to '
+                        '%s_*.sql of your version of pgmill; pgmill init --dry-run prints them for psql.',
                         lpad((found + 1)::text, 3, '0'), lpad(own::text, 3, '0'))
                     ELSE 'Use the schema.sql of your version of pgmill.' END;
         END IF;

@@ -1,5 +1,5 @@
 -- Targets: other databases in which tasks run. A target is a profile whose login connects to another
--- database than the queue's. In that database, the schema mill_target (queue/src/receipt/schema.sql) holds a
+-- database than the queue's. In that database, the schema mill_target (crates/queue/src/receipt/schema.sql) holds a
 -- receipt of each task that has succeeded there.
 --
 -- Effects and receipt commit together in the target. The queue records the end of the task afterwards. If it

@@ -260,7 +260,7 @@ COMMENT ON COLUMN mill.tasks.params IS 'JSON array of values, bound as $1, $2, â
 COMMENT ON COLUMN mill.tasks.receipt IS
     'Tasks with a target: id of the receipt that the target stores when the task succeeds; null: no target';
 
--- Used by the claim (queue/src/transition/claim.rs): each queue, priority and profile is one index
+-- Used by the claim (crates/queue/src/transition/claim.rs): each queue, priority and profile is one index
 -- range.
 CREATE INDEX IF NOT EXISTS tasks_pending ON mill.tasks (queue, priority, run_as, id)
     WHERE state = 'pending';
@@ -271,9 +271,9 @@ CREATE INDEX IF NOT EXISTS tasks_blocked ON mill.tasks (blocking_limit_id, prior
 -- change.
 CREATE INDEX IF NOT EXISTS tasks_group ON mill.tasks (group_name)
     WHERE state = 'pending' AND group_name IS NOT NULL;
--- Used by the promoter (queue/src/transition/promote.rs).
+-- Used by the promoter (crates/queue/src/transition/promote.rs).
 CREATE INDEX IF NOT EXISTS tasks_scheduled ON mill.tasks (due_at, id) WHERE state = 'scheduled';
--- Used by the reclaimer (queue/src/transition/reclaim.rs) and mill.running. Statements that finish a
+-- Used by the reclaimer (crates/queue/src/transition/reclaim.rs) and mill.running. Statements that finish a
 -- task filter by id and token, and never by state, so that the planner cannot choose this index for
 -- them: while an old snapshot is open, the index is full of dead entries.
 CREATE INDEX IF NOT EXISTS tasks_running ON mill.tasks (claimed_by) WHERE state = 'running';

@@ -64,9 +64,9 @@ COMMENT ON COLUMN mill.attempts.result IS
 COMMENT ON COLUMN mill.attempts.plan IS
     'Tasks with explain: output of EXPLAIN (ANALYZE, BUFFERS, WAL, FORMAT JSON), size-limited: {"Plan", "Planning '
     'Time", "Execution Time", …}';
--- Used by pgmill task show, mill.retry and queue/src/transition/resolve_commit.rs.
+-- Used by pgmill task show, mill.retry and crates/queue/src/transition/resolve_commit.rs.
 CREATE INDEX IF NOT EXISTS attempts_task ON mill.attempts (task_id);
--- Used by queue/src/read/history.rs to find the attempts of the last hours of a day. Rows are inserted
+-- Used by crates/queue/src/read/history.rs to find the attempts of the last hours of a day. Rows are inserted
 -- in chronological order, so a BRIN index is selective enough and costs almost nothing per insert.
 CREATE INDEX IF NOT EXISTS attempts_finished ON mill.attempts USING brin (finished_at);
 -- Used by mill.durations to find the distinct names, and the last attempts of each name. Tasks without a

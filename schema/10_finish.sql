@@ -482,7 +482,7 @@ BEGIN
             AND (t.node IS NULL OR mill.lock_run(t.run_id))
         ORDER BY t.id LIMIT max_count FOR NO KEY UPDATE SKIP LOCKED
     LOOP
-        -- 20: MAX_FREE_ATTEMPTS (queue/src/transition/retry.rs).
+        -- 20: MAX_FREE_ATTEMPTS (crates/queue/src/transition/retry.rs).
         interrupted := task.claimed_at < server_crash AND task.transient_failures < 20 AND NOT task.at_most_once;
         ended := CASE WHEN task.at_most_once THEN 'unknown' WHEN interrupted THEN 'interrupted' ELSE 'lost' END;
         verdict := CASE WHEN interrupted THEN 'transient'

@@ -238,7 +238,7 @@ fn pattern(path: &str) -> String {
 /// Returns the router's paths that accept a form, parsed from the console's source.
 fn routes() -> BTreeSet<String> {
     let mut found = BTreeSet::new();
-    for (_, text) in files(&["console/src"], &[".rs"]) {
+    for (_, text) in files(&["crates/console/src"], &[".rs"]) {
         for route in text.split(".route(\"").skip(1) {
             let (path, rest) = route.split_once('"').unwrap();
             // Up to the next route, or the end of the function.

@@ -129,11 +129,11 @@ async fn the_router_has_exactly_the_described_paths() {
     let database = Database::new().await;
     let document = description(&Console::start(&database, &[]).await).await;
     let mut found = Vec::new();
-    for (path, text) in files(&["console/src"], &[".rs"]) {
+    for (path, text) in files(&["crates/console/src"], &[".rs"]) {
         let text = crate::project::tidy::without_tests(&text);
         let is_path = |literal: &str| literal.starts_with("/api/v") && !literal.contains(' ');
         found.extend(literals(text).into_iter().filter(|(_, it)| is_path(it)).map(|(_, it)| {
-            assert!(path.starts_with("console/src/api"), "{path}: {it}");
+            assert!(path.starts_with("crates/console/src/api"), "{path}: {it}");
             it.to_owned()
         }));
     }

@@ -16,7 +16,7 @@ pub(crate) struct Route {
 /// describes.
 pub(crate) fn routes() -> Vec<Route> {
     let mut found = Vec::new();
-    for (_, text) in files(&["console/src"], &[".rs"]) {
+    for (_, text) in files(&["crates/console/src"], &[".rs"]) {
         for rest in text.split(".route(\"").skip(1) {
             let (path, rest) = rest.split_once('"').unwrap();
             let mut open = 1;

@@ -10,7 +10,7 @@ use crate::project::tidy::files;
 #[test]
 fn no_row_is_read_by_position() {
     let mut found = Vec::new();
-    for (path, text) in files(&["queue/src", "schedule/src"], &[".rs"]) {
+    for (path, text) in files(&["crates/queue/src", "crates/schedule/src"], &[".rs"]) {
         for (at, _) in text.match_indices("get").filter(|(at, _)| gets_position(&text[at + 3..])) {
             found.push(format!("{path}:{}", text[..at].matches('\n').count() + 1));
         }

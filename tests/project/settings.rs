@@ -29,7 +29,7 @@ fn settings_table_is_written() {
 
 #[test]
 fn the_path_from_death_to_pending_is_that_of_the_code() {
-    let code = fs::read_to_string(root().join("fleet-decisions/src/timing.rs")).unwrap();
+    let code = fs::read_to_string(root().join("crates/fleet-decisions/src/timing.rs")).unwrap();
     let docs = code.lines().map_while(|line| line.strip_prefix("//!"));
     let docs: String =
         docs.map(|line| format!("{}\n", line.strip_prefix(' ').unwrap_or(line))).collect();
@@ -37,7 +37,7 @@ fn the_path_from_death_to_pending_is_that_of_the_code() {
     let page = fs::read_to_string(root().join(PAGE)).unwrap();
     assert!(
         page.contains(diagram),
-        "{PAGE} differs from fleet-decisions/src/timing.rs:\n{diagram}"
+        "{PAGE} differs from crates/fleet-decisions/src/timing.rs:\n{diagram}"
     );
 }
 

@@ -6,22 +6,22 @@ use std::path::{Path, PathBuf};
 
 /// Crates whose code is the product.
 const PRODUCT: &[&str] = &[
-    "conninfo",
-    "queue",
-    "clients/rust",
-    "schedule",
-    "notification",
-    "cli",
-    "fleet-decisions",
     "worker",
     "enqueue",
     "pgmill",
-    "console",
-    "terminal",
-    "health",
-    "http-server",
-    "cluster",
-    "demo",
+    "clients/rust",
+    "crates/cli",
+    "crates/cluster",
+    "crates/conninfo",
+    "crates/console",
+    "crates/fleet-decisions",
+    "crates/health",
+    "crates/http-server",
+    "crates/notification",
+    "crates/queue",
+    "crates/schedule",
+    "crates/terminal",
+    "samples/demo",
     "loadtest",
 ];
 
@@ -120,10 +120,10 @@ fn no_source_file_is_too_long() {
 /// reason.
 const NO_SQL: &[(&str, &str, &str)] = &[
     ("enqueue/src/source.rs", "mill.settings", "a hint for a person"),
-    ("health/src/doctor_checks.rs", "mill.attempts", "a sentence for a person"),
-    ("health/src/doctor_checks.rs", "mill.tasks", "a sentence for a person"),
-    ("health/src/doctor_checks.rs", "mill.prepare_history", "a command for a person"),
-    ("health/src/doctor_checks.rs", "mill.repair_sequences", "a command for a person"),
+    ("crates/health/src/doctor_checks.rs", "mill.attempts", "a sentence for a person"),
+    ("crates/health/src/doctor_checks.rs", "mill.tasks", "a sentence for a person"),
+    ("crates/health/src/doctor_checks.rs", "mill.prepare_history", "a command for a person"),
+    ("crates/health/src/doctor_checks.rs", "mill.repair_sequences", "a command for a person"),
     ("pgmill/src/database/init.rs", "mill.repair_sequences", "a command for a person"),
 ];
 
@@ -136,7 +136,10 @@ fn sql_on_the_schema_stands_in_queue_schedule_and_client_only() {
     let elsewhere: Vec<&str> = PRODUCT
         .iter()
         .copied()
-        .filter(|place| !["queue", "clients/rust", "schedule", "demo", "loadtest"].contains(place))
+        .filter(|place| {
+            !["crates/queue", "clients/rust", "crates/schedule", "samples/demo", "loadtest"]
+                .contains(place)
+        })
         .collect();
     let mut found = Vec::new();
     for (path, text) in files(&elsewhere, &[".rs"]) {
@@ -153,7 +156,10 @@ fn sql_on_the_schema_stands_in_queue_schedule_and_client_only() {
             }
         }
     }
-    assert_none("SQL on the schema outside of queue/, schedule/ and clients/rust/", &found);
+    assert_none(
+        "SQL on the schema outside of crates/queue/, crates/schedule/ and clients/rust/",
+        &found,
+    );
 }
 
 /// Returns each qualified name `mill.something`.
@@ -188,7 +194,7 @@ fn every_statement_has_a_name_of_its_own() {
         for (line, literal) in literals(without_tests(&text)) {
             if let Some(name) = statement_name(literal) {
                 seen.entry(name.to_owned()).or_default().push(format!("{path}:{line}"));
-            } else if path.starts_with("queue/") && begins_statement(literal) {
+            } else if path.starts_with("crates/queue/") && begins_statement(literal) {
                 nameless.push(format!("{path}:{line}"));
             }
         }
@@ -271,7 +277,7 @@ fn every_flag_is_in_the_documentation() {
         "enqueue/src/args.rs",
         "pgmill/src/args.rs",
         "pgmill/src/args",
-        "console/src/options/flags.rs",
+        "crates/console/src/options/flags.rs",
     ];
     let mut all = 0;
     for (file, source) in files(&places, &[".rs"]) {

@@ -145,7 +145,7 @@ const MAX_PARTS: usize = 4;
 /// Places in which an old name is permitted, because it is the term of another system: file, name,
 /// reason.
 const FOREIGN_NAMES: &[(&str, &str, &str)] = &[
-    ("cluster/src/process.rs", "zombie", "a process that nobody has waited for"),
+    ("crates/cluster/src/process.rs", "zombie", "a process that nobody has waited for"),
     ("ARCHITECTURE.md", "lease", "tells what is deliberately absent"),
 ];
 
@@ -154,8 +154,8 @@ const FOREIGN_NAMES: &[(&str, &str, &str)] = &[
 const FOREIGN: &[&str] = &[
     "loadtest/peers/",
     "loadtest/src/peers/",
-    "console/static/vendor/",
-    "migrations/",
+    "crates/console/static/vendor/",
+    "schema/migrations/",
     "tests/project/tidy_names.rs",
 ];
 

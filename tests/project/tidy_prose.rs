@@ -47,7 +47,7 @@ fn states(side: &str) -> Vec<Option<State>> {
 #[test]
 fn transitions_in_module_docs_are_those_of_the_state_graph() {
     let mut named = 0;
-    for (path, text) in files(&["queue/src"], &[".rs"]) {
+    for (path, text) in files(&["crates/queue/src"], &[".rs"]) {
         let Some(doc) = text.lines().next().and_then(|line| line.strip_prefix("//! ")) else {
             continue;
         };

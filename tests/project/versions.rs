@@ -45,7 +45,9 @@ async fn upgrade_to_current(database: &Database) {
 /// Returns, by name, every statement that is a single literal in the source of the programs.
 fn statements() -> Statements {
     let mut found = BTreeMap::new();
-    for (path, text) in files(&["clients/rust/src", "queue/src", "schedule/src"], &[".rs"]) {
+    for (path, text) in
+        files(&["clients/rust/src", "crates/queue/src", "crates/schedule/src"], &[".rs"])
+    {
         if path.contains("/tests") {
             continue;
         }

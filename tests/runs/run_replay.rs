@@ -1,7 +1,7 @@
 //! Random walks through the model of runs, repeated on a real server: the tables are the same after
 //! each step.
 //!
-//! The model is that of `queue/tests/run_model/`, which checks every interleaving of small runs without
+//! The model is that of `crates/queue/tests/run_model/`, which checks every interleaving of small runs without
 //! a database. Here one session performs the steps one after another.
 
 use queue::Outcome;
@@ -15,16 +15,16 @@ use crate::guarantees::checker_mutants::plant;
 use crate::harness::{Database, amount};
 use crate::runs::run::{job, start};
 
-#[path = "../../queue/tests/run_model/control.rs"]
+#[path = "../../crates/queue/tests/run_model/control.rs"]
 mod control;
 #[expect(dead_code, reason = "only the interface of a model is used")]
-#[path = "../../queue/tests/model/explore.rs"]
+#[path = "../../crates/queue/tests/model/explore.rs"]
 mod explore;
-#[path = "../../queue/tests/run_model/model.rs"]
+#[path = "../../crates/queue/tests/run_model/model.rs"]
 mod model;
-#[path = "../../queue/tests/run_model/random.rs"]
+#[path = "../../crates/queue/tests/run_model/random.rs"]
 mod random;
-#[path = "../../queue/tests/run_model/tables.rs"]
+#[path = "../../crates/queue/tests/run_model/tables.rs"]
 mod tables;
 
 use explore::System;

@@ -61,12 +61,12 @@ $plant$";
 fn called_names() -> BTreeSet<String> {
     let programs = [
         "clients/rust/src",
-        "conninfo/src",
-        "console/src",
+        "crates/conninfo/src",
+        "crates/console/src",
         "enqueue/src",
         "pgmill/src",
-        "queue/src",
-        "schedule/src",
+        "crates/queue/src",
+        "crates/schedule/src",
         "worker/src",
     ];
     let mut names = BTreeSet::new();

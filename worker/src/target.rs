@@ -1,7 +1,7 @@
 //! Tasks that run in targets, which are other databases than the queue's.
 //!
 //! A reader of a target runs the task in its session there. Instead of the completion, the task's
-//! transaction contains the receipt (`queue/src/receipt/schema.sql`). After COMMIT, the worker records
+//! transaction contains the receipt (`crates/queue/src/receipt/schema.sql`). After COMMIT, the worker records
 //! the success in the queue. If it is unknown whether the transaction was committed, a worker resolves
 //! the attempt in the target, and waits for the target as long as it takes.
 

@@ -12,14 +12,14 @@ pub(crate) const STYLES: usize = 8;
 /// uPlot, its licence, and the script that draws every figure.
 pub(crate) const SCRIPT: &str = concat!(
     "/*\n",
-    include_str!("../../../console/static/vendor/uPlot.LICENSE"),
+    include_str!("../../../crates/console/static/vendor/uPlot.LICENSE"),
     "*/\n",
-    include_str!("../../../console/static/vendor/uPlot.iife.min.js"),
+    include_str!("../../../crates/console/static/vendor/uPlot.iife.min.js"),
     include_str!("plot.js"),
 );
 
 /// Style sheet of uPlot.
-pub(crate) const STYLE: &str = include_str!("../../../console/static/vendor/uPlot.min.css");
+pub(crate) const STYLE: &str = include_str!("../../../crates/console/static/vendor/uPlot.min.css");
 
 /// One axis of a plot.
 #[derive(Clone, Debug, Serialize)]

@@ -9,7 +9,7 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Texts in front of a version: file, text, number of places.
 const PLACES: [(&str, &str, usize); 10] = [
-    ("fuzz/Cargo.toml", "\nversion = \"", 1),
+    ("tests/fuzz/Cargo.toml", "\nversion = \"", 1),
     ("deploy/helm/pgmill/Chart.yaml", "\nversion: ", 1),
     ("deploy/helm/pgmill/Chart.yaml", "\nappVersion: ", 1),
     ("deploy/helm/values/queues.yaml", "tag: ", 1),
@@ -78,8 +78,8 @@ fn every_crate_has_the_version_of_the_workspace() {
     for (path, text) in files(&["."], &["Cargo.toml"]) {
         // The programs of other queues have versions of their own.
         if !path.contains("loadtest/peers/") && text.contains("[package]") {
-            let own =
-                text.contains("\nversion.workspace = true\n") || path.contains("fuzz/Cargo.toml");
+            let own = text.contains("\nversion.workspace = true\n")
+                || path.contains("tests/fuzz/Cargo.toml");
             assert!(own, "{path} states its own version");
         }
     }
