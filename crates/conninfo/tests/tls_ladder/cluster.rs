@@ -234,7 +234,7 @@ pub(crate) async fn ask(client: &Client, sql: &str) -> String {
 /// self-signed certificate as `openssl req -x509` makes it.
 fn make_certificates(directory: &Path) {
     let script = "set -e; cd \"$0\"; umask 077
-req='openssl req -newkey rsa:2048 -nodes'
+req='openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes'
 $req -x509 -days 9 -keyout ca.key -out ca.crt -subj '/CN=private CA' 2>/dev/null
 $req -x509 -days 9 -keyout stranger.key -out stranger.crt -subj '/CN=stranger' 2>/dev/null
 $req -x509 -days 9 -keyout self.key -out self.crt -subj /CN=localhost \

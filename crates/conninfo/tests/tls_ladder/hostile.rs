@@ -30,7 +30,7 @@ sign() { openssl ca -batch -notext -config ca.cnf -cert ca.crt -keyfile ca.key -
   -startdate $2 -enddate $3 -out $1.crt 2>/dev/null; }
 sign expired 20200101000000Z 20210101000000Z
 sign early 20900101000000Z 20910101000000Z
-req='openssl req -newkey rsa:2048 -nodes'
+req='openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes'
 for name in elsewhere middle leaf; do
   case $name in
     elsewhere) cn=elsewhere; ext='subjectAltName=DNS:elsewhere'; ca=ca;;
