@@ -106,7 +106,7 @@ chaos: cargo ## Inject faults and verify every guarantee (SEED=N repeats a run, 
 	cargo run --locked --quiet --bin chaos -- random --promote $(PG_OPTION) $(if $(SEED),--seed $(SEED)) \
 	  $(if $(SHORT),--tasks 3000 --kills 20 --crashes 2)
 	cargo run --locked --quiet --bin chaos -- matrix $(PG_OPTION) \
-	  $(if $(SHORT),--short,--tries 3 --write docs/fault-matrix.md)
+	  $(if $(SHORT),--short,--tries 3 --write tests/chaos/results/fault-matrix.txt)
 
 ha-check: cargo ha-check-tools ## Fail over a Patroni cluster under load (SHORT=1: three faults)
 	@# The check starts the workers from its own folder: all programs are built first.
@@ -120,7 +120,7 @@ citus-check: cargo citus-check-tools ## Crash a coordinator of Citus under load 
 
 mutants: cargo ## Plant bugs in the product and count those that the tests find (SHORT=1: a few, ONLY=TEXT)
 	cargo run --locked --quiet --bin mutants -- $(PG_OPTION) $(if $(ONLY),--only $(ONLY)) \
-	  $(if $(SHORT),--short,--write docs/mutants.md)
+	  $(if $(SHORT),--short,--write tests/mutants/results.txt)
 
 simulate: cargo ## Simulate a fleet with faults on a virtual clock (SEED=N repeats a run, WORKERS=N, HOURS=H)
 	cargo run --release --locked --quiet -p simulation -- \

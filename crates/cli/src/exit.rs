@@ -1,5 +1,5 @@
-//! Exit codes of all programs, and the mapping from errors to exit codes. README.md contains the
-//! same table.
+//! Exit codes of all programs, and the mapping from errors to exit codes. The reference of the
+//! command line has the same table.
 
 use conninfo::ConnectError;
 use queue::QueueError;

@@ -1,7 +1,7 @@
 //! Injects faults into a fleet and verifies the outcome of its tasks.
 //!
 //! `random` runs a seeded plan of load, faults and operator actions. `matrix` injects each fault at
-//! each moment of a task's life and generates the table of docs/fault-matrix.md. `citus` crashes a
+//! each moment of a task's life and generates the table of tests/chaos/results/fault-matrix.txt. `citus` crashes a
 //! coordinator of Citus, its nodes and the workers. All of them start private clusters and real
 //! workers, and run `checker` at the end. `fleet` runs the workers of `random` and `citus`.
 //! `session`s survive the faults.

@@ -75,7 +75,7 @@ Examples:
   mutants
   mutants --short
   mutants --only reclaim permit --full
-  mutants --write docs/mutants.md
+  mutants --write tests/mutants/results.txt
 
 Exit codes: 0 the tests find every mutant that is not harmless; 1 a mutant survives, or an error; 2
 usage; 128 + n ended by signal n";

@@ -8,9 +8,22 @@ use clap::{Arg, Command};
 use super::{GENERATED, cell, prose};
 
 const INTRODUCTION: &str = "
-The programs `enqueue`, `pgmill` and `worker` print these texts with `--help`. [Exit codes](../../README.md#exit-codes)
-are the same for all programs. The Debian package installs `enqueue` as `pgmill-enqueue` and `worker` as
-`pgmill-worker`, with a man page for each verb.
+The programs `enqueue`, `pgmill` and `worker` print these texts with `--help`. The Debian
+package installs `enqueue` as `pgmill-enqueue` and `worker` as `pgmill-worker`, with a man page for each verb.
+
+## Exit codes
+
+| code | meaning | worker | enqueue | pgmill |
+|---|---|---|---|---|
+| 0 | success | ✓ | ✓ | ✓ |
+| 1 | any failure without a code of its own; a connection that was lost so that it is not known whether the change was made; `pgmill doctor`: a problem was found | ✓ | ✓ | ✓ |
+| 2 | wrong usage or configuration | ✓ | ✓ | ✓ |
+| 3 | `enqueue --wait`, `pgmill run show --watch`: the task or run ended without success | | ✓ | ✓ |
+| 4 | no such task, queue or worker; nothing matched | | ✓ | ✓ |
+| 5 | refused: an invalid value, an exceeded limit, a missing privilege, an unknown schema version, or a task login on another database | ✓ | ✓ | ✓ |
+| 75 | the database cannot be reached; `pgmill`: a lock was not granted in time | ✓ | ✓ | ✓ |
+| 124 | `enqueue --wait=DURATION`: the task did not end in this time, and continues | | ✓ | |
+| 130 | interrupted (SIGINT): the task or run of `enqueue --wait` continues; `pgmill task cancel`, `retry`, `set` and `pgmill queue purge` have printed what is done | | ✓ | ✓ |
 ";
 
 /// Returns the page.
