@@ -6,7 +6,7 @@
 SHELL := /bin/bash
 PG_OPTION := $(if $(PG),--pg $(PG))
 
-.PHONY: help schema settings rights reference book demo test long-tests test-repeat versions server browser screenshots api-check clients-check dbt-check vacuum-check chaos ha-check citus-check mutants simulate fmt lint deny deploy-check deb release-check fuzz ci check-all cargo \
+.PHONY: help schema settings rights reference book demo test long-tests test-repeat versions server browser screenshots api-check clients-check dbt-check vacuum-check chaos ha-check citus-check mutants simulate fmt documentation lint deny deploy-check deb release-check fuzz ci check-all cargo \
   browser-tools api-check-tools clients-check-tools dbt-check-tools ha-check-tools citus-check-tools book-tools \
   deny-tools deb-tools
 
@@ -129,12 +129,14 @@ simulate: cargo ## Simulate a fleet with faults on a virtual clock (SEED=N repea
 fmt: cargo ## Format the code
 	cargo fmt --all
 
-lint: cargo ## Check format, lints and documentation
+documentation: cargo ## Check the documentation comments
+	RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --workspace --locked
+
+lint: documentation ## Check format, lints and documentation
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	@# The worker without the web console.
 	cargo clippy -p pgmill-worker --all-targets --no-default-features --locked -- -D warnings
-	RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --workspace --locked
 
 # In the target folder, so that `cargo clean` removes the tools too.
 TOOLS := $(or $(CARGO_TARGET_DIR),target)/tools
