@@ -62,7 +62,7 @@ SET LOCAL default_table_access_method = heap;
 
 -- Version of this schema, and the oldest version whose programs can use it. No other place repeats these
 -- numbers: the programs read their own schema version from the next line (crates/queue/src/schema.rs).
-SET LOCAL mill.version = '2';
+SET LOCAL mill.version = '1';
 SET LOCAL mill.min_compatible_version = '1';
 
 DO $$
@@ -495,11 +495,6 @@ COMMENT ON FUNCTION mill.audit_settings IS
     'error if the default group does not exist, or a retention exceeds 1000 years';
 CREATE OR REPLACE TRIGGER audit_settings AFTER UPDATE ON mill.settings
     FOR EACH ROW WHEN (old.* IS DISTINCT FROM new.*) EXECUTE FUNCTION mill.audit_settings();
--- Earlier versions accepted any retention.
-UPDATE mill.settings SET history_retention = least(history_retention, '1000 years'),
-    schedule_log_retention = least(schedule_log_retention, '1000 years'),
-    audit_retention = least(audit_retention, '1000 years')
-    WHERE greatest(history_retention, schedule_log_retention, audit_retention) > '1000 years';
 
 CREATE TABLE IF NOT EXISTS mill.locks (
     name text PRIMARY KEY,
@@ -2481,29 +2476,27 @@ GRANT EXECUTE ON FUNCTION mill.prune TO mill_worker;
 
 CREATE UNLOGGED TABLE IF NOT EXISTS mill.workers (
     id uuid PRIMARY KEY,
+    session_pid integer NOT NULL,
+    session_started_at timestamptz NOT NULL,
     heartbeat bigint NOT NULL DEFAULT 0,
     heartbeat_at timestamptz NOT NULL DEFAULT now(),
-    heartbeat_interval interval NOT NULL,
-    orphan_timeout interval NOT NULL,
-    session_lock_key bigint,
+    heartbeat_interval interval NOT NULL CHECK (heartbeat_interval > '0'),
+    orphan_timeout interval NOT NULL CHECK (orphan_timeout > '0'),
     readers integer NOT NULL CHECK (readers > 0),
-    busy integer NOT NULL DEFAULT 0,
+    busy integer NOT NULL DEFAULT 0 CHECK (busy >= 0),
     draining boolean NOT NULL DEFAULT false,
     queues text[],
     profiles jsonb NOT NULL DEFAULT '{"": 1}',
+    destinations text[],
+    unconnected jsonb,
     error text,
     error_since timestamptz,
-    destinations text[],
-    session_pid integer,
-    session_started_at timestamptz,
-    unconnected jsonb
+    CHECK ((error IS NULL) = (error_since IS NULL))
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 200,
     autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
 COMMENT ON TABLE mill.workers IS
     'Live workers. Unlogged: a heartbeat writes no WAL, and after a crash of the server the table is empty';
 COMMENT ON COLUMN mill.workers.id IS 'Random identifier, new at each process start';
-COMMENT ON COLUMN mill.workers.session_lock_key IS
-    'Workers of version 1: key of the advisory lock that the control session holds';
 COMMENT ON COLUMN mill.workers.session_pid IS
     'Backend of the control session. If it has ended, the worker is probably dead';
 COMMENT ON COLUMN mill.workers.session_started_at IS
@@ -2560,16 +2553,6 @@ $$;
 COMMENT ON FUNCTION mill.reserved_readers IS
     'Returns how many readers of a worker run only tasks of priority reserved, see mill.reserved_by_profile';
 GRANT EXECUTE ON FUNCTION mill.reserved_readers TO mill_worker, mill_viewer;
-
-CREATE OR REPLACE FUNCTION mill.live_sessions() RETURNS SETOF bigint
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT l.classid::bigint << 32 | l.objid::bigint FROM pg_locks l
-    WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
-        AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
-$$;
-COMMENT ON FUNCTION mill.live_sessions IS
-    'For workers of version 1: the keys of the advisory locks that their control sessions hold';
-GRANT EXECUTE ON FUNCTION mill.live_sessions TO mill_worker, mill_viewer;
 
 -- Returns all backends at once, so that a query over any number of workers reads pg_stat_activity once.
 CREATE OR REPLACE FUNCTION mill.live_backends() RETURNS TABLE (pid integer, started_at timestamptz)
@@ -3348,7 +3331,7 @@ CREATE OR REPLACE VIEW mill.crash_suspects AS
         UNION ALL
         SELECT r.* FROM mill.permits p JOIN mill.tasks r ON r.id = p.task_id
             WHERE p.limit_id = l.id AND p.counts_until IS NULL) AS t
-    WHERE l.kind::text = 'crash';
+    WHERE l.kind = 'crash';
 COMMENT ON VIEW mill.crash_suspects IS
     'Tasks that ran when the server crashed, and wait until they may run alone among them, or do so. crashes: how '
     'often the server has crashed while only this task could be the cause, and how often its worker has died';
@@ -3363,7 +3346,7 @@ BEGIN
             (array_agg(a.message))[1]
         FROM (SELECT v.task_id, v.finished_at, v.sqlstate, v.message FROM mill.visible_attempts v
             WHERE v.finished_at > now() - interval '10 minutes' AND v.outcome <> 'succeeded'
-                AND v.outcome <> 'cancelled' AND v.outcome::text = 'interrupted'
+                AND v.outcome <> 'cancelled' AND v.outcome = 'interrupted'
             ORDER BY v.finished_at DESC LIMIT 1000) AS a;
 EXCEPTION WHEN lock_not_available THEN
     -- What else is wrong is shown while the history is locked, too.
@@ -4353,13 +4336,6 @@ COMMENT ON FUNCTION mill.complete_with_proof IS
     'Completes one task that ended just now (running -> finished). proof: hexadecimal SHA-256 of the 16 bytes of the '
     'token and the 8 bytes of xact, the current transaction. Otherwise as mill.complete: the same errors, and '
     'everybody may execute it';
-
-CREATE OR REPLACE FUNCTION mill.complete_task(task_id bigint, claim_token uuid, xact xid8, row_count bigint,
-    report jsonb) RETURNS void
-LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT mill.complete(ARRAY[task_id], ARRAY[claim_token], xact, NULL, ARRAY[row_count], ARRAY[report])
-$$;
-COMMENT ON FUNCTION mill.complete_task IS 'As mill.complete, for one task. Workers of version 1 call it';
 
 CREATE OR REPLACE FUNCTION mill.record_receipt(task_id bigint, claim_token uuid, row_count bigint,
     ran_seconds double precision, result jsonb) RETURNS boolean
@@ -7824,7 +7800,7 @@ COMMENT ON FUNCTION mill.check_stored IS
 
 CREATE OR REPLACE FUNCTION mill.satisfies(state mill.run_task_state, expected mill.expected) RETURNS boolean
 LANGUAGE sql STABLE AS $$
-    SELECT CASE WHEN expected::text = 'always' THEN state NOT IN ('waiting', 'ready', 'released')
+    SELECT CASE WHEN expected = 'always' THEN state NOT IN ('waiting', 'ready', 'released')
         WHEN state = 'succeeded' THEN expected IN ('succeeded', 'finished')
         WHEN state = 'failed' THEN expected IN ('failed', 'finished')
         WHEN state = 'cancelled' THEN expected = 'finished' ELSE false END
@@ -7943,7 +7919,7 @@ BEGIN
             c.parent_failed FROM mill.run_tasks c
             WHERE c.run_id = propagate_completion.run_id AND c.node = n.child
                 -- An added task that is not counted yet gets its counters when it is counted.
-                AND c.state::text = 'waiting' AND c.propagated_to >= 0 LIMIT 1) AS w
+                AND c.state = 'waiting' AND c.propagated_to >= 0 LIMIT 1) AS w
     ), evaluated AS MATERIALIZED (
         SELECT c.*, mill.evaluate_join(c.join_mode, c.parents, c.satisfied, c.unsatisfied, c.parent_failed) AS state
         FROM counted c
@@ -8031,7 +8007,7 @@ BEGIN
                 AND (t.approval_since IS NULL OR t.approved) ORDER BY t.node LIMIT max_count)
             ORDER BY node LIMIT max_count) AS n
         CROSS JOIN LATERAL (SELECT t.ctid AS place, t.* FROM mill.run_tasks t
-            WHERE t.run_id = release_ready.run_id AND t.node = n.node AND t.state::text = 'ready' LIMIT 1) AS w
+            WHERE t.run_id = release_ready.run_id AND t.node = n.node AND t.state = 'ready' LIMIT 1) AS w
         ORDER BY n.node
     ), task AS MATERIALIZED (
         SELECT p.*, coalesce(p.task_id, nextval('mill.tasks_id_seq')) AS id,
@@ -8214,7 +8190,7 @@ BEGIN
     WITH ended AS MATERIALIZED (
         SELECT e.*, w.place FROM unnest(events) AS e CROSS JOIN LATERAL (
             SELECT t.ctid AS place FROM mill.run_tasks t
-            WHERE t.run_id = run.id AND t.node = e.node AND t.state::text = 'released' LIMIT 1) AS w
+            WHERE t.run_id = run.id AND t.node = e.node AND t.state = 'released' LIMIT 1) AS w
         WHERE e.outcome IS NOT NULL
     ), moved AS (
         UPDATE mill.run_tasks t SET
@@ -8876,8 +8852,7 @@ CREATE OR REPLACE VIEW mill.run_status AS
             count(*) FILTER (WHERE t.state = 'failed' AND t.ignore_failure) AS ignored,
             count(*) FILTER (WHERE t.state = 'cancelled') AS cancelled,
             count(*) FILTER (WHERE t.state = 'upstream_failed') AS upstream_failed,
-            -- As text, because an upgrade cannot use the value in the transaction that adds it.
-            count(*) FILTER (WHERE t.state::text = 'skipped') AS skipped,
+            count(*) FILTER (WHERE t.state = 'skipped') AS skipped,
             count(*) FILTER (WHERE t.state = 'ready' AND t.approval) AS needs_approval
         FROM mill.run_tasks t WHERE t.run_id = r.id AND r.state = 'running') AS n ON r.state = 'running';
 COMMENT ON VIEW mill.run_status IS
@@ -9191,7 +9166,8 @@ GRANT EXECUTE ON FUNCTION mill.advance_backfill TO mill_worker;
 
 -- Runs of schedules that an operator starts, for now or for an instant in the past.
 
-CREATE OR REPLACE FUNCTION mill.run_now(name text, force boolean, options jsonb) RETURNS bigint
+CREATE OR REPLACE FUNCTION mill.run_now(name text, force boolean DEFAULT false, options jsonb DEFAULT NULL)
+RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     s mill.schedules;
@@ -9238,20 +9214,13 @@ BEGIN
     RETURN started;
 END
 $$;
-COMMENT ON FUNCTION mill.run_now(text, boolean, jsonb) IS
+COMMENT ON FUNCTION mill.run_now IS
     'Starts a run of a schedule immediately, without regard to its timing and without changing it. options: {"params": '
     '{"day": "2026-12-01"}, "fire_at": "2026-12-01 03:00+01"}: parameters in addition to those of the schedule, and an '
     'instant that is not in the future; without it, the run gets the current time as fire_at. Returns the id of the '
     'run; null: the schedule does not exist. Raises an error if a run is in progress that must not overlap, or if the '
     'instant has a run already, unless force is set';
-GRANT EXECUTE ON FUNCTION mill.run_now(text, boolean, jsonb) TO mill_operator;
-
-CREATE OR REPLACE FUNCTION mill.run_now(name text, force boolean DEFAULT false) RETURNS bigint
-LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT mill.run_now(name, force, NULL)
-$$;
-COMMENT ON FUNCTION mill.run_now(text, boolean) IS 'As mill.run_now(text, boolean, jsonb), without options';
-GRANT EXECUTE ON FUNCTION mill.run_now(text, boolean) TO mill_operator;
+GRANT EXECUTE ON FUNCTION mill.run_now TO mill_operator;
 
 -- schema/17_schedule_ticks.sql --------------------------------------------------------------------
 
@@ -11115,7 +11084,7 @@ GRANT EXECUTE ON FUNCTION mill.why_run TO mill_viewer;
 GRANT USAGE ON SCHEMA mill TO PUBLIC;
 REVOKE ALL ON ALL TABLES IN SCHEMA mill FROM PUBLIC;
 REVOKE ALL ON ALL ROUTINES IN SCHEMA mill FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION mill.complete, mill.complete_task, mill.complete_with_proof TO PUBLIC;
+GRANT EXECUTE ON FUNCTION mill.complete, mill.complete_with_proof TO PUBLIC;
 
 GRANT SELECT ON ALL TABLES IN SCHEMA mill TO mill_viewer;
 -- Whoever knows the token of a running task can complete the task, and whoever knows the key of a

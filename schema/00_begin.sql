@@ -58,7 +58,7 @@ SET LOCAL default_table_access_method = heap;
 
 -- Version of this schema, and the oldest version whose programs can use it. No other place repeats these
 -- numbers: the programs read their own schema version from the next line (crates/queue/src/schema.rs).
-SET LOCAL mill.version = '2';
+SET LOCAL mill.version = '1';
 SET LOCAL mill.min_compatible_version = '1';
 
 DO $$

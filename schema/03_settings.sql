@@ -136,11 +136,6 @@ COMMENT ON FUNCTION mill.audit_settings IS
     'error if the default group does not exist, or a retention exceeds 1000 years';
 CREATE OR REPLACE TRIGGER audit_settings AFTER UPDATE ON mill.settings
     FOR EACH ROW WHEN (old.* IS DISTINCT FROM new.*) EXECUTE FUNCTION mill.audit_settings();
--- Earlier versions accepted any retention.
-UPDATE mill.settings SET history_retention = least(history_retention, '1000 years'),
-    schedule_log_retention = least(schedule_log_retention, '1000 years'),
-    audit_retention = least(audit_retention, '1000 years')
-    WHERE greatest(history_retention, schedule_log_retention, audit_retention) > '1000 years';
 
 CREATE TABLE IF NOT EXISTS mill.locks (
     name text PRIMARY KEY,

@@ -5,29 +5,27 @@
 
 CREATE UNLOGGED TABLE IF NOT EXISTS mill.workers (
     id uuid PRIMARY KEY,
+    session_pid integer NOT NULL,
+    session_started_at timestamptz NOT NULL,
     heartbeat bigint NOT NULL DEFAULT 0,
     heartbeat_at timestamptz NOT NULL DEFAULT now(),
-    heartbeat_interval interval NOT NULL,
-    orphan_timeout interval NOT NULL,
-    session_lock_key bigint,
+    heartbeat_interval interval NOT NULL CHECK (heartbeat_interval > '0'),
+    orphan_timeout interval NOT NULL CHECK (orphan_timeout > '0'),
     readers integer NOT NULL CHECK (readers > 0),
-    busy integer NOT NULL DEFAULT 0,
+    busy integer NOT NULL DEFAULT 0 CHECK (busy >= 0),
     draining boolean NOT NULL DEFAULT false,
     queues text[],
     profiles jsonb NOT NULL DEFAULT '{"": 1}',
+    destinations text[],
+    unconnected jsonb,
     error text,
     error_since timestamptz,
-    destinations text[],
-    session_pid integer,
-    session_started_at timestamptz,
-    unconnected jsonb
+    CHECK ((error IS NULL) = (error_since IS NULL))
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 200,
     autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
 COMMENT ON TABLE mill.workers IS
     'Live workers. Unlogged: a heartbeat writes no WAL, and after a crash of the server the table is empty';
 COMMENT ON COLUMN mill.workers.id IS 'Random identifier, new at each process start';
-COMMENT ON COLUMN mill.workers.session_lock_key IS
-    'Workers of version 1: key of the advisory lock that the control session holds';
 COMMENT ON COLUMN mill.workers.session_pid IS
     'Backend of the control session. If it has ended, the worker is probably dead';
 COMMENT ON COLUMN mill.workers.session_started_at IS
@@ -84,16 +82,6 @@ $$;
 COMMENT ON FUNCTION mill.reserved_readers IS
     'Returns how many readers of a worker run only tasks of priority reserved, see mill.reserved_by_profile';
 GRANT EXECUTE ON FUNCTION mill.reserved_readers TO mill_worker, mill_viewer;
-
-CREATE OR REPLACE FUNCTION mill.live_sessions() RETURNS SETOF bigint
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT l.classid::bigint << 32 | l.objid::bigint FROM pg_locks l
-    WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
-        AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
-$$;
-COMMENT ON FUNCTION mill.live_sessions IS
-    'For workers of version 1: the keys of the advisory locks that their control sessions hold';
-GRANT EXECUTE ON FUNCTION mill.live_sessions TO mill_worker, mill_viewer;
 
 -- Returns all backends at once, so that a query over any number of workers reads pg_stat_activity once.
 CREATE OR REPLACE FUNCTION mill.live_backends() RETURNS TABLE (pid integer, started_at timestamptz)

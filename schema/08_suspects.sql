@@ -78,7 +78,7 @@ CREATE OR REPLACE VIEW mill.crash_suspects AS
         UNION ALL
         SELECT r.* FROM mill.permits p JOIN mill.tasks r ON r.id = p.task_id
             WHERE p.limit_id = l.id AND p.counts_until IS NULL) AS t
-    WHERE l.kind::text = 'crash';
+    WHERE l.kind = 'crash';
 COMMENT ON VIEW mill.crash_suspects IS
     'Tasks that ran when the server crashed, and wait until they may run alone among them, or do so. crashes: how '
     'often the server has crashed while only this task could be the cause, and how often its worker has died';
@@ -93,7 +93,7 @@ BEGIN
             (array_agg(a.message))[1]
         FROM (SELECT v.task_id, v.finished_at, v.sqlstate, v.message FROM mill.visible_attempts v
             WHERE v.finished_at > now() - interval '10 minutes' AND v.outcome <> 'succeeded'
-                AND v.outcome <> 'cancelled' AND v.outcome::text = 'interrupted'
+                AND v.outcome <> 'cancelled' AND v.outcome = 'interrupted'
             ORDER BY v.finished_at DESC LIMIT 1000) AS a;
 EXCEPTION WHEN lock_not_available THEN
     -- What else is wrong is shown while the history is locked, too.

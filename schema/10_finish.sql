@@ -236,13 +236,6 @@ COMMENT ON FUNCTION mill.complete_with_proof IS
     'token and the 8 bytes of xact, the current transaction. Otherwise as mill.complete: the same errors, and '
     'everybody may execute it';
 
-CREATE OR REPLACE FUNCTION mill.complete_task(task_id bigint, claim_token uuid, xact xid8, row_count bigint,
-    report jsonb) RETURNS void
-LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT mill.complete(ARRAY[task_id], ARRAY[claim_token], xact, NULL, ARRAY[row_count], ARRAY[report])
-$$;
-COMMENT ON FUNCTION mill.complete_task IS 'As mill.complete, for one task. Workers of version 1 call it';
-
 CREATE OR REPLACE FUNCTION mill.record_receipt(task_id bigint, claim_token uuid, row_count bigint,
     ran_seconds double precision, result jsonb) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

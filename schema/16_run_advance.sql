@@ -6,7 +6,7 @@
 
 CREATE OR REPLACE FUNCTION mill.satisfies(state mill.run_task_state, expected mill.expected) RETURNS boolean
 LANGUAGE sql STABLE AS $$
-    SELECT CASE WHEN expected::text = 'always' THEN state NOT IN ('waiting', 'ready', 'released')
+    SELECT CASE WHEN expected = 'always' THEN state NOT IN ('waiting', 'ready', 'released')
         WHEN state = 'succeeded' THEN expected IN ('succeeded', 'finished')
         WHEN state = 'failed' THEN expected IN ('failed', 'finished')
         WHEN state = 'cancelled' THEN expected = 'finished' ELSE false END
@@ -125,7 +125,7 @@ BEGIN
             c.parent_failed FROM mill.run_tasks c
             WHERE c.run_id = propagate_completion.run_id AND c.node = n.child
                 -- An added task that is not counted yet gets its counters when it is counted.
-                AND c.state::text = 'waiting' AND c.propagated_to >= 0 LIMIT 1) AS w
+                AND c.state = 'waiting' AND c.propagated_to >= 0 LIMIT 1) AS w
     ), evaluated AS MATERIALIZED (
         SELECT c.*, mill.evaluate_join(c.join_mode, c.parents, c.satisfied, c.unsatisfied, c.parent_failed) AS state
         FROM counted c
@@ -213,7 +213,7 @@ BEGIN
                 AND (t.approval_since IS NULL OR t.approved) ORDER BY t.node LIMIT max_count)
             ORDER BY node LIMIT max_count) AS n
         CROSS JOIN LATERAL (SELECT t.ctid AS place, t.* FROM mill.run_tasks t
-            WHERE t.run_id = release_ready.run_id AND t.node = n.node AND t.state::text = 'ready' LIMIT 1) AS w
+            WHERE t.run_id = release_ready.run_id AND t.node = n.node AND t.state = 'ready' LIMIT 1) AS w
         ORDER BY n.node
     ), task AS MATERIALIZED (
         SELECT p.*, coalesce(p.task_id, nextval('mill.tasks_id_seq')) AS id,
@@ -396,7 +396,7 @@ BEGIN
     WITH ended AS MATERIALIZED (
         SELECT e.*, w.place FROM unnest(events) AS e CROSS JOIN LATERAL (
             SELECT t.ctid AS place FROM mill.run_tasks t
-            WHERE t.run_id = run.id AND t.node = e.node AND t.state::text = 'released' LIMIT 1) AS w
+            WHERE t.run_id = run.id AND t.node = e.node AND t.state = 'released' LIMIT 1) AS w
         WHERE e.outcome IS NOT NULL
     ), moved AS (
         UPDATE mill.run_tasks t SET

@@ -21,8 +21,7 @@ CREATE OR REPLACE VIEW mill.run_status AS
             count(*) FILTER (WHERE t.state = 'failed' AND t.ignore_failure) AS ignored,
             count(*) FILTER (WHERE t.state = 'cancelled') AS cancelled,
             count(*) FILTER (WHERE t.state = 'upstream_failed') AS upstream_failed,
-            -- As text, because an upgrade cannot use the value in the transaction that adds it.
-            count(*) FILTER (WHERE t.state::text = 'skipped') AS skipped,
+            count(*) FILTER (WHERE t.state = 'skipped') AS skipped,
             count(*) FILTER (WHERE t.state = 'ready' AND t.approval) AS needs_approval
         FROM mill.run_tasks t WHERE t.run_id = r.id AND r.state = 'running') AS n ON r.state = 'running';
 COMMENT ON VIEW mill.run_status IS

@@ -1,6 +1,7 @@
 -- Runs of schedules that an operator starts, for now or for an instant in the past.
 
-CREATE OR REPLACE FUNCTION mill.run_now(name text, force boolean, options jsonb) RETURNS bigint
+CREATE OR REPLACE FUNCTION mill.run_now(name text, force boolean DEFAULT false, options jsonb DEFAULT NULL)
+RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     s mill.schedules;
@@ -47,17 +48,10 @@ BEGIN
     RETURN started;
 END
 $$;
-COMMENT ON FUNCTION mill.run_now(text, boolean, jsonb) IS
+COMMENT ON FUNCTION mill.run_now IS
     'Starts a run of a schedule immediately, without regard to its timing and without changing it. options: {"params": '
     '{"day": "2026-12-01"}, "fire_at": "2026-12-01 03:00+01"}: parameters in addition to those of the schedule, and an '
     'instant that is not in the future; without it, the run gets the current time as fire_at. Returns the id of the '
     'run; null: the schedule does not exist. Raises an error if a run is in progress that must not overlap, or if the '
     'instant has a run already, unless force is set';
-GRANT EXECUTE ON FUNCTION mill.run_now(text, boolean, jsonb) TO mill_operator;
-
-CREATE OR REPLACE FUNCTION mill.run_now(name text, force boolean DEFAULT false) RETURNS bigint
-LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT mill.run_now(name, force, NULL)
-$$;
-COMMENT ON FUNCTION mill.run_now(text, boolean) IS 'As mill.run_now(text, boolean, jsonb), without options';
-GRANT EXECUTE ON FUNCTION mill.run_now(text, boolean) TO mill_operator;
+GRANT EXECUTE ON FUNCTION mill.run_now TO mill_operator;

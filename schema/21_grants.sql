@@ -13,7 +13,7 @@
 GRANT USAGE ON SCHEMA mill TO PUBLIC;
 REVOKE ALL ON ALL TABLES IN SCHEMA mill FROM PUBLIC;
 REVOKE ALL ON ALL ROUTINES IN SCHEMA mill FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION mill.complete, mill.complete_task, mill.complete_with_proof TO PUBLIC;
+GRANT EXECUTE ON FUNCTION mill.complete, mill.complete_with_proof TO PUBLIC;
 
 GRANT SELECT ON ALL TABLES IN SCHEMA mill TO mill_viewer;
 -- Whoever knows the token of a running task can complete the task, and whoever knows the key of a

@@ -42,8 +42,8 @@ async fn with_names() -> Database {
              SELECT mill.set_schedule('s1', 'manual', jobs => '{daily}');
              SELECT mill.set_schedule('gone', 'manual', jobs => '{daily}'); SELECT mill.remove_schedules('{gone}');
              SELECT mill.start_run(ARRAY['daily']) FROM generate_series(1, 12);
-             INSERT INTO mill.workers (id, session_pid, readers, heartbeat_interval, orphan_timeout)
-                VALUES ('3f2a0000-0000-0000-0000-000000000001', 1, 1, '5 s', '30 s')",
+             INSERT INTO mill.workers (id, session_pid, session_started_at, readers, heartbeat_interval, orphan_timeout)
+                VALUES ('3f2a0000-0000-0000-0000-000000000001', 1, now(), 1, '5 s', '30 s')",
         )
         .await;
     database

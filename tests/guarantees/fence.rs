@@ -81,8 +81,8 @@ fn unregistered(worker: WorkerId) -> DeadWorker {
 async fn a_worker_that_comes_back_while_it_is_being_reclaimed_keeps_its_claims() {
     let (database, id, worker, claim) = claimed().await;
     let here = format!(
-        "INSERT INTO mill.workers (id, session_pid, readers, heartbeat_interval, orphan_timeout)
-         VALUES ('{worker}', 1, 1, '5 s', '30 s') RETURNING heartbeat_at"
+        "INSERT INTO mill.workers (id, session_pid, session_started_at, readers, heartbeat_interval, orphan_timeout)
+         VALUES ('{worker}', 1, now(), 1, '5 s', '30 s') RETURNING heartbeat_at"
     );
     let found_dead = DeadWorker { worker, last_heartbeat: Some(database.value(&here).await) };
     database.execute("UPDATE mill.workers SET heartbeat_at = clock_timestamp()").await;

@@ -231,8 +231,8 @@ async fn a_worker_of_a_large_fleet_claims_after_few_notifications() {
     database
         .execute(
             "SELECT pg_advisory_lock_shared(7);
-             INSERT INTO mill.workers (id, session_pid, readers, heartbeat_interval, orphan_timeout)
-                 SELECT gen_random_uuid(), 7, 1, '5 s', '10 min' FROM generate_series(1, 6400)",
+             INSERT INTO mill.workers (id, session_pid, session_started_at, readers, heartbeat_interval, orphan_timeout)
+                 SELECT gen_random_uuid(), 7, now(), 1, '5 s', '10 min' FROM generate_series(1, 6400)",
         )
         .await;
     let address = free_address();

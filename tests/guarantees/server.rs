@@ -11,7 +11,6 @@ pub(crate) mod dead_rows;
 pub(crate) mod languages;
 pub(crate) mod logical_replication;
 pub(crate) mod logins_without_rights;
-pub(crate) mod mixed_versions;
 pub(crate) mod restore;
 pub(crate) mod retention;
 pub(crate) mod rewrites;

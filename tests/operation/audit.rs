@@ -199,8 +199,8 @@ async fn every_action_is_recorded_with_its_login_and_a_call_without_effect_is_no
     database.enqueue("SELECT 1", ", due_at => now() + interval '1 day'").await;
     database
         .execute(
-            "INSERT INTO mill.workers (id, session_pid, readers, heartbeat_interval, orphan_timeout)
-                VALUES ('00000000-0000-0000-0000-000000000001', 1, 1, '5 s', '30 s')",
+            "INSERT INTO mill.workers (id, session_pid, session_started_at, readers, heartbeat_interval, orphan_timeout)
+                VALUES ('00000000-0000-0000-0000-000000000001', 1, now(), 1, '5 s', '30 s')",
         )
         .await;
     let operator = Login::new(&database, "operator", "mill_operator").await;

@@ -140,7 +140,7 @@ fn run_and(id: i64, end: &str) -> String {
 /// Ends a running task.
 const FAIL: &str = "mill.fail(id, token, 'failed', 'final', '0', '{}')";
 const TIME_OUT: &str = "mill.fail(id, token, 'timed_out', 'final', '0', '{}')";
-const SUCCEED: &str = "mill.complete_task(id, token, pg_current_xact_id(), 1, NULL)";
+const SUCCEED: &str = "mill.complete(ARRAY[id], ARRAY[token]::uuid[], pg_current_xact_id(), NULL, ARRAY[1]::bigint[], ARRAY[NULL]::jsonb[])";
 
 /// Enqueues tasks with these options, in which `#` stands for the number of the task. Each of them fails.
 async fn failed_tasks(database: &Database, count: usize, options: &str) -> Vec<i64> {

@@ -109,8 +109,8 @@ async fn the_reserved_readers_are_a_share_of_all_spread_by_rank() {
     let database = Database::new().await;
     database
         .execute(
-            "INSERT INTO mill.workers (id, session_pid, readers, profiles, heartbeat_interval, orphan_timeout)
-             SELECT format('00000000-0000-0000-0000-%s', lpad(n::text, 12, '0'))::uuid, n, 12, '{\"\": 12}', '5 s', '30 s'
+            "INSERT INTO mill.workers (id, session_pid, session_started_at, readers, profiles, heartbeat_interval, orphan_timeout)
+             SELECT format('00000000-0000-0000-0000-%s', lpad(n::text, 12, '0'))::uuid, n, now(), 12, '{\"\": 12}', '5 s', '30 s'
              FROM generate_series(1, 10) AS n",
         )
         .await;
@@ -153,14 +153,14 @@ async fn every_queue_and_profile_keeps_a_reader_for_other_tasks() {
         ("low", &[("all", r#"{"": 2, "a": 2, "b": 2, "c": 2, "d": 2}"#)], "1: 1 b"),
     ] {
         let rows = (1..).zip(workers).map(|(n, (queues, profiles))| {
-            format!("('00000000-0000-0000-0000-00000000000{n}', {n}, 9, nullif('{{{queues}}}', '{{all}}')::text[],
+            format!("('00000000-0000-0000-0000-00000000000{n}', {n}, now(), 9, nullif('{{{queues}}}', '{{all}}')::text[],
                  '{profiles}', '5 s', '30 s')")
         });
         let rows = rows.collect::<Vec<_>>().join(", ");
         database
             .execute(&format!(
                 "SELECT mill.set_reserved_capacity('{level}'); TRUNCATE mill.workers;
-                 INSERT INTO mill.workers (id, session_pid, readers, queues, profiles, heartbeat_interval,
+                 INSERT INTO mill.workers (id, session_pid, session_started_at, readers, queues, profiles, heartbeat_interval,
                      orphan_timeout) VALUES {rows}"
             ))
             .await;

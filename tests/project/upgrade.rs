@@ -1,39 +1,13 @@
 //! The schema is upgraded, and then the programs one by one, while the fleet works.
 //!
-//! The programs of these tests are the current ones, so the next version is synthetic. It contains
-//! the typical parts of a migration. `versions.rs` tests the real migrations.
+//! The programs of these tests are the current ones; the next version of the schema is the fixture of `versions.rs`.
 
 use queue::schema::{self, InstalledSchema, VERSION};
 use queue::upgrade::{Migration, upgrade};
 use tokio_postgres::Client;
 
 use crate::harness::{Database, PrivateDatabase, Program, Worker, amount, eventually};
-
-/// A migration that adds a column and an index, changes the body of a function that runs in the
-/// tasks' own transactions, changes an argument of a heartbeat function, and adds a column to a
-/// view.
-const NEXT: Migration = Migration {
-    version: VERSION + 1,
-    min_compatible_version: VERSION,
-    name: "003_colour.sql",
-    sql: "
-ALTER TABLE mill.tasks ADD COLUMN colour text NOT NULL DEFAULT 'none';
-CREATE INDEX tasks_colour ON mill.tasks (colour) WHERE colour <> 'none';
-DO $$
-DECLARE
-    body text := pg_get_functiondef('mill.complete'::regproc);
-BEGIN
-    EXECUTE regexp_replace(body, E'\\nBEGIN\\n', E'\\nBEGIN\\n    PERFORM 2;\\n');
-    body := pg_get_functiondef('mill.reserved_readers'::regproc);
-    DROP FUNCTION mill.reserved_readers;
-    EXECUTE replace(body, '(worker_id uuid)', '(worker_id uuid, colour text DEFAULT NULL)');
-    EXECUTE format('CREATE OR REPLACE VIEW mill.priority_status AS SELECT s.*, 2 AS colours FROM (%s) AS s',
-        rtrim(pg_get_viewdef('mill.priority_status'), ';'));
-END
-$$;
-REVOKE ALL ON FUNCTION mill.reserved_readers FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION mill.reserved_readers TO mill_worker, mill_viewer;",
-};
+use crate::project::versions::{NEXT, next_schema};
 
 /// Returns the number of workers.
 fn fleet_size() -> usize {
@@ -102,6 +76,7 @@ async fn nothing_was_lost(database: &Database) {
 async fn the_fleet_keeps_working_while_the_schema_is_upgraded() {
     let private = stage().await;
     let database = &private.database;
+    let schema = next_schema();
     let (producer, holder, operator) =
         (database.connect().await, database.connect().await, database.connect().await);
     let mut fleet = workers(database);
@@ -119,7 +94,7 @@ async fn the_fleet_keeps_working_while_the_schema_is_upgraded() {
         }
         holder.batch_execute("ROLLBACK").await.unwrap();
     };
-    let (done, ()) = tokio::join!(upgrade(&operator, &[NEXT], ""), meanwhile);
+    let (done, ()) = tokio::join!(upgrade(&operator, &[NEXT], &schema), meanwhile);
     let done = done.unwrap();
     assert_eq!(done.applied, [NEXT.name]);
     assert!(done.lock_retries >= 3, "{done:?}");
@@ -146,15 +121,15 @@ async fn operators_continue(database: &Database) {
     let pgmill = |arguments| Program::pgmill(database, arguments);
     let printed = Program::init(database).succeeds().await;
     assert!(
-        printed.contains("version 3 is already installed, and supports this program"),
+        printed.contains("version 2 is already installed, and supports this program"),
         "{printed}"
     );
     let (_, printed, _) = pgmill(&["doctor"]).run().await;
     assert!(
-        printed.contains("3, and this program was built for 2, which the schema supports"),
+        printed.contains("2, and this program was built for 1, which the schema supports"),
         "{printed}"
     );
-    let older = format!("{} workers older than schema version 3", fleet_size() + 1);
+    let older = format!("{} workers older than schema version 2", fleet_size() + 1);
     assert!(printed.contains(&older), "{printed}");
     let printed = pgmill(&["worker", "list"]).succeeds().await;
     assert!(printed.lines().next().unwrap().contains("SCHEMA"), "{printed}");
@@ -189,16 +164,16 @@ async fn a_migration_is_applied_once_and_atomically() {
     assert!(database.value::<bool>("SELECT to_regclass('mill.half') IS NULL").await);
     let gap = Migration { version: VERSION + 2, ..NEXT };
     let error = upgrade(&one, &[gap], "").await.unwrap_err();
-    assert!(error.to_string().contains("no migration leads from schema version 2 to 3"), "{error}");
+    assert!(error.to_string().contains("no migration leads from schema version 1 to 2"), "{error}");
     // Each of the two migrations would succeed even if it were applied twice, so count the
     // applications.
     let last = Migration {
         version: VERSION + 2,
         min_compatible_version: NEXT.version,
-        name: "004_last.sql",
-        sql: "INSERT INTO public.applied VALUES (4)",
+        name: "003_last.sql",
+        sql: "INSERT INTO public.applied VALUES (3)",
     };
-    let next = Migration { sql: "INSERT INTO public.applied VALUES (3)", ..NEXT };
+    let next = Migration { sql: "INSERT INTO public.applied VALUES (2)", ..NEXT };
     database
         .execute("CREATE TABLE applied (version int); GRANT INSERT ON applied TO mill_owner")
         .await;
@@ -216,14 +191,14 @@ async fn a_migration_is_applied_once_and_atomically() {
     applied.sort_unstable();
     assert_eq!(applied, [next.name, last.name]);
     let effects = "SELECT string_agg(version::text, ' ' ORDER BY version) FROM applied";
-    assert_eq!(database.value::<String>(effects).await, "3 4");
+    assert_eq!(database.value::<String>(effects).await, "2 3");
     let found = schema::installed(database.client()).await.unwrap();
     assert_eq!(
         found,
         Some(InstalledSchema { version: last.version, min_compatible_version: NEXT.version })
     );
     let error = schema::check_version(database.client()).await.unwrap_err();
-    assert!(error.to_string().contains("has schema version 4"), "{error}");
+    assert!(error.to_string().contains("has schema version 3"), "{error}");
     let hint = error.hint().unwrap();
-    assert!(hint.contains("built for schema version 3 or later"), "{hint}");
+    assert!(hint.contains("built for schema version 2 or later"), "{hint}");
 }

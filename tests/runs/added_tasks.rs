@@ -51,7 +51,7 @@ async fn a_restart_is_refused_while_an_added_task_has_not_ended() {
     database.run_as_worker("name = 'split'").await;
     database.execute(add).await;
     let succeed =
-        "SELECT mill.complete_task(id, token, pg_current_xact_id(), 0, NULL) FROM mill.tasks
+        "SELECT mill.complete(ARRAY[id], ARRAY[token]::uuid[], pg_current_xact_id(), NULL, ARRAY[0]::bigint[], ARRAY[NULL]::jsonb[]) FROM mill.tasks
         WHERE name = 'split'";
     database.execute(succeed).await;
     database.execute(&format!("SELECT mill.advance_run({run})")).await;

@@ -31,7 +31,7 @@ async fn claim(database: &Database, name: &str) {
 
 async fn succeed(database: &Database, name: &str) {
     let sql = format!(
-        "SELECT mill.complete_task(id, token, pg_current_xact_id(), 0, NULL) FROM mill.tasks
+        "SELECT mill.complete(ARRAY[id], ARRAY[token]::uuid[], pg_current_xact_id(), NULL, ARRAY[0]::bigint[], ARRAY[NULL]::jsonb[]) FROM mill.tasks
          WHERE name = '{name}' AND state = 'running'"
     );
     database.execute(&sql).await;

@@ -133,7 +133,7 @@ impl<'a> Replay<'a> {
                 node(n)
             ),
             Action::Succeed(n) => format!(
-                "SELECT mill.complete_task(t.id, t.token, pg_current_xact_id(), 0, NULL) FROM mill.tasks t WHERE {}",
+                "SELECT mill.complete(ARRAY[t.id], ARRAY[t.token]::uuid[], pg_current_xact_id(), NULL, ARRAY[0]::bigint[], ARRAY[NULL]::jsonb[]) FROM mill.tasks t WHERE {}",
                 node(n)
             ),
             Action::Fail(n) => format!(

@@ -117,8 +117,7 @@ async fn a_locked_schedule_keeps_its_own_run_waiting_and_no_other() {
     schedule(&database, "s", "manual", "SELECT 1", "").await;
     output_of(&database, &["schedule", "run-now", "s"]).await;
     database.run_as_worker("true").await;
-    let succeed =
-        "SELECT mill.complete_task(id, token, pg_current_xact_id(), 0, NULL) FROM mill.tasks";
+    let succeed = "SELECT mill.complete(ARRAY[id], ARRAY[token]::uuid[], pg_current_xact_id(), NULL, ARRAY[0]::bigint[], ARRAY[NULL]::jsonb[]) FROM mill.tasks";
     database.execute(succeed).await;
     let holder = database.connect().await;
     holder.batch_execute("BEGIN; SELECT FROM mill.schedules FOR UPDATE").await.unwrap();

@@ -228,7 +228,7 @@ async fn functions_are_closed_to_public_and_safe_from_the_callers_search_path() 
         AND EXISTS (SELECT FROM aclexplode(coalesce(proacl, acldefault('f', proowner))) a
             WHERE a.grantee = 0) ORDER BY 1";
     let open: Vec<String> = database.rows(open, &[]).await.iter().map(|row| row.get(0)).collect();
-    assert_eq!(open, ["complete", "complete_task", "complete_with_proof"]);
+    assert_eq!(open, ["complete", "complete_with_proof"]);
     // Setting search_path has a cost, and a function that sets it is not inlined. The functions
     // without this setting run with the caller's rights. enqueue only calls a function that sets
     // search_path, profile reads a view, and target calls profile. A procedure that

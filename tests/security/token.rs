@@ -29,7 +29,7 @@ async fn a_token_completes_nothing_in_another_session() {
     let flags = ["--readers", "1", "--task-url", &tasks.url()];
     let mut worker = Worker::start(&database, &flags);
     for function in [
-        "mill.complete_task(id, 'TOKEN', pg_current_xact_id(), 42, NULL)",
+        "mill.complete(ARRAY[id], ARRAY['TOKEN']::uuid[], pg_current_xact_id(), NULL, ARRAY[42]::bigint[], ARRAY[NULL]::jsonb[])",
         "mill.complete_with_proof(id, encode(sha256(uuid_send('TOKEN') || xid8send(pg_current_xact_id())), 'hex'), pg_current_xact_id(), 42, NULL)",
         "mill.complete(ARRAY[id], ARRAY['TOKEN']::uuid[], pg_current_xact_id(), ARRAY[NULL::float8], ARRAY[42], ARRAY[NULL]::jsonb[])",
     ] {

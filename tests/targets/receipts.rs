@@ -104,27 +104,6 @@ async fn a_receipt_belongs_to_the_login_that_wrote_it_whatever_its_name() {
 }
 
 #[tokio::test]
-async fn a_target_of_an_earlier_version_is_updated_without_a_rewrite() {
-    let dwh = Database::empty().await;
-    queue::receipt::init(dwh.client(), &[]).await.unwrap();
-    dwh.execute(&format!(
-        "ALTER TABLE mill_target.receipts ALTER COLUMN login TYPE oid; {}",
-        complete(1)
-    ))
-    .await;
-    let file =
-        "SELECT relfilenode::bigint FROM pg_class WHERE oid = 'mill_target.receipts'::regclass";
-    let before: i64 = dwh.value(file).await;
-    for _ in 0..2 {
-        queue::receipt::init(dwh.client(), &[]).await.unwrap();
-        let stored = "SELECT concat_ws(' ', pg_typeof(login), login = quote_ident(current_user)::regrole) FROM mill_target.receipts";
-        assert_eq!(dwh.value::<String>(stored).await, "regrole t");
-    }
-    assert_eq!(dwh.value::<i64>(file).await, before);
-    assert_eq!(answer(dwh.client(), &complete(2)).await, "MT003");
-}
-
-#[tokio::test]
 async fn a_receipt_keeps_every_character_of_a_result_in_any_encoding() {
     for (encoding, stored) in [("UTF8", "object"), ("LATIN1", "string"), ("SQL_ASCII", "string")] {
         let dwh = Database::with_encoding(encoding).await;

@@ -82,6 +82,7 @@ impl Mutant {
         let mut files: Vec<PathBuf> = fs::read_dir(repository.join("schema"))?
             .map(|entry| Ok(entry?.path()))
             .collect::<Result<_>>()?;
+        files.retain(|file| file.extension().is_some_and(|extension| extension == "sql"));
         files.sort();
         let mut schema = String::new();
         for file in files {

@@ -55,7 +55,7 @@ pub(super) const OF_PRODUCER: Acts = &[
     (
         "MT001",
         &[
-            "SELECT mill.complete_task({running}, '{token}', pg_current_xact_id(), 1, NULL)",
+            "SELECT mill.complete(ARRAY[{running}], ARRAY['{token}']::uuid[], pg_current_xact_id(), NULL, ARRAY[1]::bigint[], ARRAY[NULL]::jsonb[])",
             "SELECT mill.complete_with_proof({running}, encode(sha256(uuid_send('{token}') || xid8send(pg_current_xact_id())), 'hex'), pg_current_xact_id(), 1, NULL)",
             "SELECT mill.complete(ARRAY[{running}]::bigint[], ARRAY['{token}']::uuid[], NULL, NULL, NULL, NULL)",
         ],
@@ -139,7 +139,7 @@ pub(super) const OF_VIEWER: Acts = &[
     (
         "MT001",
         &[
-            "SELECT mill.complete_task({running}, '{token}', pg_current_xact_id(), 1, NULL)",
+            "SELECT mill.complete(ARRAY[{running}], ARRAY['{token}']::uuid[], pg_current_xact_id(), NULL, ARRAY[1]::bigint[], ARRAY[NULL]::jsonb[])",
             "SELECT mill.complete_with_proof({running}, encode(sha256(uuid_send('{token}') || xid8send(pg_current_xact_id())), 'hex'), pg_current_xact_id(), 1, NULL)",
         ],
     ),
@@ -216,7 +216,7 @@ pub(super) const OF_OPERATOR: Acts = &[
     (
         "MT001",
         &[
-            "SELECT mill.complete_task({running}, '{token}', pg_current_xact_id(), 1, NULL)",
+            "SELECT mill.complete(ARRAY[{running}], ARRAY['{token}']::uuid[], pg_current_xact_id(), NULL, ARRAY[1]::bigint[], ARRAY[NULL]::jsonb[])",
             "SELECT mill.complete_with_proof({running}, encode(sha256(uuid_send('{token}') || xid8send(pg_current_xact_id())), 'hex'), pg_current_xact_id(), 1, NULL)",
         ],
     ),

@@ -56,7 +56,7 @@ pub(super) const OF_TASKS: Acts = &[
             "GRANT mill_worker TO etl",
             "COPY (SELECT 1) TO PROGRAM 'true'",
             "CREATE TRIGGER t AFTER INSERT ON mill.attempts EXECUTE FUNCTION suppress_redundant_updates_trigger()",
-            "CREATE OR REPLACE FUNCTION mill.complete_task(bigint, uuid, xid8, bigint, jsonb) RETURNS void LANGUAGE sql AS ''",
+            "CREATE OR REPLACE FUNCTION mill.complete_with_proof(bigint, text, xid8, bigint, jsonb) RETURNS void LANGUAGE sql AS ''",
             "DO $$ BEGIN EXECUTE 'SET ROLE mill_owner'; END $$",
             "CREATE FUNCTION mine.g() RETURNS void LANGUAGE plpgsql AS $$ BEGIN DELETE FROM mill.tasks; END $$; SELECT mine.g()",
             // The trigger runs at COMMIT, after the completion.
@@ -70,10 +70,10 @@ pub(super) const OF_TASKS: Acts = &[
     (
         "MT001",
         &[
-            "SELECT mill.complete_task({running}, '{token}', pg_current_xact_id(), 1, NULL)",
+            "SELECT mill.complete(ARRAY[{running}], ARRAY['{token}']::uuid[], pg_current_xact_id(), NULL, ARRAY[1]::bigint[], ARRAY[NULL]::jsonb[])",
             "SELECT mill.complete_with_proof({running}, encode(sha256(uuid_send('{token}') || xid8send(pg_current_xact_id())), 'hex'), pg_current_xact_id(), 1, NULL)",
-            "SELECT mill.complete_task(current_setting('mill.task_id')::bigint, gen_random_uuid(), NULL, 1, NULL)",
-            "SELECT mill.complete_task({waiting}, gen_random_uuid(), pg_current_xact_id(), 1, NULL)",
+            "SELECT mill.complete(ARRAY[current_setting('mill.task_id')::bigint], ARRAY[gen_random_uuid()]::uuid[], NULL, NULL, ARRAY[1]::bigint[], ARRAY[NULL]::jsonb[])",
+            "SELECT mill.complete(ARRAY[{waiting}], ARRAY[gen_random_uuid()]::uuid[], pg_current_xact_id(), NULL, ARRAY[1]::bigint[], ARRAY[NULL]::jsonb[])",
             "SELECT mill.complete(ARRAY[{running}]::bigint[], ARRAY['{token}']::uuid[], pg_current_xact_id(), NULL, NULL, NULL)",
         ],
     ),

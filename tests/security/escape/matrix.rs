@@ -65,7 +65,7 @@ const VERBS: [(&str, &str); 33] = [
     ),
     (
         "send heartbeats",
-        "INSERT INTO mill.workers (id, session_pid, readers, heartbeat_interval, orphan_timeout) VALUES (gen_random_uuid(), 1, 1, '5 s', '30 s')",
+        "INSERT INTO mill.workers (id, session_pid, session_started_at, readers, heartbeat_interval, orphan_timeout) VALUES (gen_random_uuid(), 1, now(), 1, '5 s', '30 s')",
     ),
     ("record an attempt", "SELECT mill.fail(1, gen_random_uuid(), 'failed', 'final', '0', NULL)"),
     ("prune history", "SELECT mill.prune()"),

@@ -43,19 +43,6 @@ CREATE TABLE IF NOT EXISTS mill_target.receipts (
     login regrole NOT NULL DEFAULT quote_ident(session_user)::regrole,
     written_at timestamptz NOT NULL DEFAULT clock_timestamp()
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000, autovacuum_vacuum_cost_delay = 0);
-DO $$
-BEGIN
-    -- In targets of an earlier version, a dump had the number of the role, which is another one on another server. A
-    -- dump of a regrole has the name. The change of the type rewrites no row.
-    IF EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = 'mill_target.receipts'::regclass AND a.attname = 'login'
-        AND a.atttypid = 'oid'::regtype)
-    THEN
-        ALTER TABLE mill_target.receipts ALTER COLUMN login TYPE regrole;
-    END IF;
-END
-$$;
--- Targets of an earlier version took the name of the login for an identifier.
-ALTER TABLE mill_target.receipts ALTER COLUMN login SET DEFAULT quote_ident(session_user)::regrole;
 COMMENT ON TABLE mill_target.receipts IS 'One row per task that has succeeded here, or that a worker has resolved';
 COMMENT ON COLUMN mill_target.receipts.task IS 'Receipt id of the task: mill.tasks.receipt in the queue';
 COMMENT ON COLUMN mill_target.receipts.epoch IS 'An attempt commits only if its epoch is higher';

@@ -12,13 +12,12 @@ use crate::id::WorkerId;
 use crate::row::{column, duration};
 use crate::transition::reclaim::Peer;
 
-/// SQL expression: whether the control session of worker `w` exists. A worker of version 1 holds an
-/// advisory lock instead of naming its session. A session that the server hides counts as alive.
+/// SQL expression: whether the control session of worker `w` exists. A session that the server hides
+/// counts as alive.
 macro_rules! session_alive {
     () => {
-        "CASE WHEN w.session_pid IS NULL THEN w.session_lock_key IN (SELECT mill.live_sessions())
-        ELSE coalesce((w.session_pid, w.session_started_at)
-            IN (SELECT b.pid, b.started_at FROM mill.live_backends() b), true) END"
+        "coalesce((w.session_pid, w.session_started_at)
+            IN (SELECT b.pid, b.started_at FROM mill.live_backends() b), true)"
     };
 }
 pub(crate) use session_alive;
