@@ -69,6 +69,42 @@ fn transitions_in_module_docs_are_those_of_the_state_graph() {
     assert!(named >= 8, "the scan finds {named} transitions");
 }
 
+/// Pages that people read from top to bottom: file, maximum number of lines, maximum number of words.
+const BUDGETS: &[(&str, usize, usize)] = &[
+    ("README.md", 130, 1_200),
+    ("ARCHITECTURE.md", 260, 4_000),
+    ("CONTRIBUTING.md", 130, 2_000),
+    ("CHANGELOG.md", 60, 1_000),
+];
+
+/// Maximum number of words of all pages. docs/reference/ is generated.
+const MAX_WORDS: usize = 70_000;
+
+/// What is too long is not read.
+#[test]
+fn the_documentation_is_short_enough_to_be_read() {
+    let words = |text: &str| text.split_whitespace().count();
+    let mut found = Vec::new();
+    let mut all = 0;
+    for (path, text) in files(&["."], &[".md"]) {
+        let path = path.trim_start_matches("./");
+        let budget = match BUDGETS.iter().find(|(page, ..)| *page == path) {
+            Some((_, lines, words)) => (*lines, *words),
+            None if path.starts_with("docs/decisions/") => (40, 300),
+            None => (usize::MAX, usize::MAX),
+        };
+        let size = (text.lines().count(), words(&text));
+        if size.0 > budget.0 || size.1 > budget.1 {
+            found.push(format!("{path}: {} lines, {} words", size.0, size.1));
+        }
+        if !path.starts_with("docs/reference/") {
+            all += size.1;
+        }
+    }
+    assert!(found.is_empty(), "too long:\n  {}", found.join("\n  "));
+    assert!((30_000..=MAX_WORDS).contains(&all), "{all} words");
+}
+
 #[test]
 fn the_changelog_counts_the_scenarios_of_the_load_test() {
     let kinds = root_file("loadtest/src/scenarios/kind.rs");
