@@ -108,7 +108,7 @@ impl<'a> Fleet<'a> {
     }
 
     /// Starts one more worker without waiting until it is ready.
-    pub(crate) fn start_one(&mut self) -> Result<u32> {
+    fn start_one(&mut self) -> Result<()> {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let log = self.context.directory.join(format!("worker-{number}.log"));
         let file = File::create(&log)?;
@@ -128,7 +128,7 @@ impl<'a> Fleet<'a> {
             .with_context(|| format!("could not run {}", program.display()))?;
         let pid = child.id().context("the worker has no pid")?;
         self.workers.push(Worker { pid, log, child });
-        Ok(pid)
+        Ok(())
     }
 
     /// Returns when every worker is registered and every reader is connected.

@@ -40,7 +40,6 @@ pub(crate) async fn run(kind: Kind, context: &RunContext) -> Result<Scenario> {
         Kind::Recovery => stability::recovery::run(context).await,
         Kind::Memory => stability::memory::run(context).await,
         Kind::Console => console::run(context).await,
-        Kind::Chaos => stability::chaos::run(context).await,
         Kind::Soak => stability::soak::run(context).await,
     }?;
     Ok(Scenario { name: kind.name().to_owned(), title: kind.title().to_owned(), ..scenario })

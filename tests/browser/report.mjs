@@ -25,7 +25,6 @@ function unpainted() {
 
 export async function report(page, config) {
   await page.goto(config.url);
-  await page.evaluate(() => document.querySelectorAll("details").forEach((it) => { it.open = true; }));
   for (const colorScheme of ["light", "dark"]) {
     await page.emulateMedia({ colorScheme });
     let left;

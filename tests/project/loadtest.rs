@@ -75,7 +75,6 @@ async fn every_scenario_is_listed_and_described() {
         "recovery",
         "memory",
         "console",
-        "chaos",
         "soak",
     ];
     assert_eq!(names, wanted);

@@ -18,7 +18,7 @@ pub(crate) struct Run {
     /// [default: 16; `idle`, `schedules`: 8; `fleet`: 64]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=500))]
     pub(crate) readers: Option<u32>,
-    /// Number of worker processes [default: 1; `schedules`: 2; `chaos`: 4; `idle`: 50]
+    /// Number of worker processes [default: 1; `schedules`: 2; `idle`: 50]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) workers: Option<u32>,
     /// Number of tasks in a round [default: depends on the scenario; `drain`: 100000]

@@ -229,8 +229,7 @@ impl Judgement {
 }
 
 /// Formats a share with its sign: `+3.2 %`, `-12 %`.
-#[must_use]
-pub(crate) fn signed(share: f64) -> String {
+fn signed(share: f64) -> String {
     let sign = if share > 0.0 { "+" } else { "" };
     format!("{sign}{}", percent(share))
 }

@@ -6,7 +6,6 @@
 mod lines;
 mod scenario;
 mod summary;
-mod trend;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,10 +25,9 @@ const STYLE: &str = include_str!("page.css");
 /// Show results as a page with tables and plots.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ReportArgs {
-    /// Result files of `loadtest run`; with several files the page shows the latest run and the
-    /// trend
-    #[arg(required = true, value_name = "FILE")]
-    files: Vec<PathBuf>,
+    /// Result file, written with --json
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
     /// Output file; `-` is standard output [default: report.html, with --markdown standard output]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -39,16 +37,15 @@ pub(crate) struct ReportArgs {
 }
 
 impl ReportArgs {
-    /// Reads the files and writes the page.
+    /// Reads the file and writes the page or the table.
     ///
     /// # Errors
-    /// Returns an error if a file cannot be read or has another format, or the page cannot be
+    /// Returns an error if the file cannot be read or has another format, or the page cannot be
     /// written.
     pub(crate) fn run(self) -> Result<()> {
-        let results = self.files.iter().map(|file| read(file)).collect::<Result<Vec<_>>>()?;
+        let results = read(&self.file)?;
         let (text, usual) = if self.markdown {
-            let tables: Vec<String> = results.iter().map(table::markdown).collect();
-            (tables.join("\n\n"), "-")
+            (table::markdown(&results), "-")
         } else {
             (page(&results), "report.html")
         };
@@ -90,15 +87,8 @@ fn parse(text: &str) -> Result<Results> {
     Ok(serde_json::from_str(text)?)
 }
 
-/// Renders the page: the latest run, the trend, and the earlier runs in collapsed sections.
-#[must_use]
-pub(crate) fn page(results: &[Results]) -> String {
-    let mut runs: Vec<&Results> = results.iter().collect();
-    runs.sort_by_key(|run| started(run));
-    let (latest, earlier) = match runs.split_last() {
-        Some((latest, earlier)) => (Some(*latest), earlier),
-        None => (None, &runs[..]),
-    };
+/// Renders the page.
+fn page(run: &Results) -> String {
     // Only the script of this file runs: markup in a name cannot know the nonce.
     let nonce = Uuid::new_v4().simple();
     let policy = format!(
@@ -113,49 +103,37 @@ pub(crate) fn page(results: &[Results]) -> String {
                 meta name="color-scheme" content="light dark";
                 meta http-equiv="Content-Security-Policy" content=(policy);
                 link rel="icon" href="data:,";
-                title { "pgmill load test" @if let Some(run) = latest { ", " (table::day(&run.started_at)) } }
+                title { "pgmill load test, " (table::day(&run.started_at)) }
                 style { (PreEscaped(plot::STYLE)) (PreEscaped(STYLE)) }
                 script nonce=(nonce) { (PreEscaped(plot::SCRIPT)) }
             }
             body {
                 noscript { "The plots need JavaScript; the tables do not." }
-                @if let Some(run) = latest {
-                    (heading(run))
-                    (summary::tiles(run))
-                    (summary::failed_checks(run))
-                    (summary::goals_table(run, earlier.len()))
-                    @if !earlier.is_empty() { (trend::section(&runs)) }
-                    (scenarios(run, earlier.len()))
-                    (place(run))
+                (heading(run))
+                (summary::tiles(run))
+                (summary::failed_checks(run))
+                (summary::goals_table(run))
+                @for (nth, scenario) in run.scenarios.iter().enumerate() {
+                    (scenario::section(scenario, &anchor(nth)))
                 }
-                @for (number, run) in earlier.iter().enumerate().rev() {
-                    details.earlier {
-                        summary { "Run of " (when(run)) ", version " (run.version) ": " (table::summary(run)) }
-                        (summary::failed_checks(run))
-                        (summary::goals_table(run, number))
-                        (scenarios(run, number))
-                        (place(run))
-                    }
-                }
+                (place(run))
             }
         }
     };
     page.into_string()
 }
 
-/// Returns the anchor of a section.
-fn anchor(run: usize, scenario: usize) -> String {
-    format!("run{run}-{scenario}")
+/// Returns the anchor of a scenario's section.
+fn anchor(scenario: usize) -> String {
+    format!("scenario-{scenario}")
 }
 
-fn started(run: &Results) -> Option<Timestamp> {
-    run.started_at.parse().ok()
-}
-
-/// Formats a start time as `2026-11-21 14:24 UTC`, or verbatim if it cannot be parsed.
+/// Formats the start time as `2026-11-21 14:24 UTC`, or verbatim if it cannot be parsed.
 fn when(run: &Results) -> String {
-    started(run)
-        .map_or_else(|| run.started_at.clone(), |at| at.strftime("%Y-%m-%d %H:%M UTC").to_string())
+    match run.started_at.parse::<Timestamp>() {
+        Ok(at) => at.strftime("%Y-%m-%d %H:%M UTC").to_string(),
+        Err(_) => run.started_at.clone(),
+    }
 }
 
 fn heading(run: &Results) -> Markup {
@@ -163,14 +141,6 @@ fn heading(run: &Results) -> Markup {
         header {
             h1 { "pgmill load test" }
             p.when { "version " (run.version) " · " (when(run)) }
-        }
-    }
-}
-
-fn scenarios(run: &Results, number: usize) -> Markup {
-    html! {
-        @for (nth, scenario) in run.scenarios.iter().enumerate() {
-            (scenario::section(scenario, &anchor(number, nth)))
         }
     }
 }

@@ -8,12 +8,7 @@ const FEW = 12;
 const number = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 });
 
 // Returns the place of a value on the axis, the range of the axis, its ticks unless uPlot chooses them, and their texts.
-function horizontal({ percentile: nines, places }) {
-  if (places) {
-    const every = Math.ceil(places.length / 6);
-    const ticks = [...places.keys()].filter((n) => n % every === 0);
-    return { at: (n) => n, range: [-0.5, places.length - 0.5], ticks, text: (n) => places[n] };
-  }
+function horizontal({ percentile: nines }) {
   if (nines) {
     const at = (percent) => (percent < 100 ? Math.min(-Math.log10(1 - percent / 100), nines) : nines + 0.5);
     const text = (place) => (place > nines ? "max" : `${+(100 - 10 ** (2 - place)).toFixed(nines)}`);
@@ -84,7 +79,7 @@ function draw(box) {
 
 addEventListener("DOMContentLoaded", () => {
   const boxes = document.querySelectorAll("[data-plot]");
-  // Plots of collapsed runs have no width yet.
+  // Draws a plot as soon as it has a width.
   const sizes = new ResizeObserver((changes) => requestAnimationFrame(() => {
     for (const { target: box } of changes) {
       const width = box.clientWidth;

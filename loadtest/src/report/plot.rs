@@ -40,8 +40,6 @@ pub(crate) enum Scale {
     /// Percentiles from 0 to a percentile with this many nines, such as 99.9. Each nine has the
     /// same width. The maximum follows.
     Percentile(u32),
-    /// Named positions; values are indexes.
-    Places(Vec<String>),
 }
 
 impl Axis {

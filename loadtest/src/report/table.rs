@@ -68,8 +68,7 @@ pub(crate) fn text(results: &Results) -> String {
 }
 
 /// Formats the totals: `11 of 13 goals met, 24 of 24 checks passed`.
-#[must_use]
-pub(crate) fn summary(results: &Results) -> String {
+fn summary(results: &Results) -> String {
     let ((met, goals), (passed, checks)) = (goals_met(results), checks_passed(results));
     format!("{met} of {goals} goals met, {passed} of {checks} checks passed")
 }

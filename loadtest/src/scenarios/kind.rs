@@ -24,7 +24,6 @@ pub(crate) enum Kind {
     Recovery,
     Memory,
     Console,
-    Chaos,
     Soak,
 }
 
@@ -51,7 +50,6 @@ impl Kind {
             Self::Recovery => "recovery",
             Self::Memory => "memory",
             Self::Console => "console",
-            Self::Chaos => "chaos",
             Self::Soak => "soak",
         }
     }
@@ -84,7 +82,6 @@ impl Kind {
             }
             Self::Memory => "memory of a worker: a long drain, a huge result, many notices",
             Self::Console => "the web console with many live tasks and a long history",
-            Self::Chaos => "a drain with a worker killed every two seconds, exactly once",
             Self::Soak => "a long mixed load: stability of rate, memory and table sizes",
         }
     }

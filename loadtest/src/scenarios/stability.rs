@@ -1,6 +1,5 @@
 //! Scenarios about stability: faults, recovery, memory, and a long mixed load.
 
-pub(crate) mod chaos;
 pub(crate) mod memory;
 pub(crate) mod recovery;
 pub(crate) mod soak;

@@ -55,8 +55,8 @@ pub(crate) fn failed_checks(run: &Results) -> Markup {
     }
 }
 
-/// Renders every goal with a bar; `number` is the position of the run on the page.
-pub(crate) fn goals_table(run: &Results, number: usize) -> Markup {
+/// Renders every goal with a bar.
+pub(crate) fn goals_table(run: &Results) -> Markup {
     let goals = goals(run);
     let of = |better| goals.iter().filter(move |goal_check| goal_check.case.better == better);
     html! {
@@ -75,7 +75,7 @@ pub(crate) fn goals_table(run: &Results, number: usize) -> Markup {
                         table.goals {
                             caption { (title) }
                             thead { tr { th scope="col" { "what" } th scope="col" { "result" } th.axis scope="col" { (scale()) } th scope="col" { "goal" } th scope="col" {} } }
-                            tbody { @for goal_check in of(better) { (row(run, goal_check, number)) } }
+                            tbody { @for goal_check in of(better) { (row(run, goal_check)) } }
                         }
                     }
                 }
@@ -84,13 +84,13 @@ pub(crate) fn goals_table(run: &Results, number: usize) -> Markup {
     }
 }
 
-fn row(run: &Results, goal_check: &GoalCheck<'_>, number: usize) -> Markup {
+fn row(run: &Results, goal_check: &GoalCheck<'_>) -> Markup {
     let GoalCheck { scenario, case, .. } = goal_check;
     let nth = run.scenarios.iter().position(|other| other.name == scenario.name);
     html! {
         tr {
             th.what scope="row" {
-                a href={"#" (anchor(number, nth.unwrap_or_default()))} { (case.name) }
+                a href={"#" (anchor(nth.unwrap_or_default()))} { (case.name) }
                 small { (scenario.title) }
             }
             td.result { (result(goal_check)) }

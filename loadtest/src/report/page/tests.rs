@@ -1,18 +1,6 @@
 use super::*;
 use crate::report::sample_report;
 
-/// Returns the sample report and an earlier run of it.
-fn two_runs() -> [Results; 2] {
-    let latest = sample_report::results();
-    let mut earlier = latest.clone();
-    earlier.started_at = "2026-11-14T09:00:00Z".into();
-    for case in &mut earlier.scenarios[0].cases[1..2] {
-        case.rounds.iter_mut().for_each(|value| *value *= 0.8);
-    }
-    earlier.scenarios[4].cases[4].rounds.iter_mut().for_each(|value| *value *= 1.3);
-    [latest, earlier]
-}
-
 /// Void elements: no content and no end tag.
 const VOID: &[&str] = &["meta", "link"];
 
@@ -42,7 +30,8 @@ fn assert_well_formed(page: &str) {
 
 #[test]
 fn the_page_is_well_formed_and_needs_nothing_else() {
-    for page in [page(&[sample_report::results()]), page(&two_runs()), page(&[])] {
+    for results in [sample_report::results(), Results::default()] {
+        let page = page(&results);
         assert_well_formed(&page);
         assert_eq!(page.matches("<script").count(), 1);
         let own = page.replace(plot::SCRIPT, "");
@@ -60,7 +49,7 @@ fn the_page_is_well_formed_and_needs_nothing_else() {
 
 #[test]
 fn names_are_text_wherever_they_stand() {
-    let page = page(&two_runs());
+    let page = page(&sample_report::results());
     assert!(!page.contains("<b>hostile"), "a name became markup");
     assert!(page.contains("&lt;b&gt;hostile&lt;/b&gt; &amp; &quot;odd&quot;"));
 
@@ -77,7 +66,7 @@ fn names_are_text_wherever_they_stand() {
             (series.name, series.unit) = (evil.into(), evil.into());
         }
     }
-    let page = super::page(&[hostile]);
+    let page = super::page(&hostile);
     assert_well_formed(&page);
     assert_eq!(page.matches("<script").count(), 1);
 }
@@ -85,7 +74,7 @@ fn names_are_text_wherever_they_stand() {
 #[test]
 fn everything_measured_is_on_the_page() {
     let results = sample_report::results();
-    let page = page(std::slice::from_ref(&results));
+    let page = page(&results);
     let shown = |text: &str| page.contains(&html! { (text) }.into_string());
     for scenario in &results.scenarios {
         assert!(shown(&scenario.title) && shown(&scenario.name), "{}", scenario.name);
@@ -105,14 +94,6 @@ fn everything_measured_is_on_the_page() {
 }
 
 #[test]
-fn several_runs_show_the_way_to_the_latest() {
-    let page = page(&two_runs());
-    assert!(page.contains("✗ 1 worse") && page.contains("1 better"), "no comparison");
-    assert!(page.contains("<details class=\"earlier\"><summary>Run of 2026-11-14 09:00 UTC"));
-    assert!(page.contains("{&quot;places&quot;:[&quot;11-14&quot;,&quot;11-21&quot;]}"));
-}
-
-#[test]
 fn numbers_that_are_none_break_nothing() {
     let mut results = sample_report::results();
     for case in results.scenarios.iter_mut().flat_map(|scenario| &mut scenario.cases) {
@@ -122,7 +103,7 @@ fn numbers_that_are_none_break_nothing() {
         }
     }
     results.scenarios.push(crate::result::Scenario::default());
-    let page = page(&[results.clone(), results]);
+    let page = page(&results);
     assert_well_formed(&page);
     let page = page.replace(plot::SCRIPT, "");
     assert!(!page.contains("NaN") && !page.contains("inf%"));
@@ -138,16 +119,4 @@ fn another_format_is_refused() {
         "unsupported format 9; this program reads format 1; use the version that wrote the file"
     );
     assert!(parse("[]").is_err());
-}
-
-#[test]
-#[ignore = "writes the sample report as pages for visual inspection"]
-fn sample_pages() {
-    let folder = std::env::temp_dir();
-    fs::write(folder.join("loadtest-sample.html"), page(&[sample_report::results()])).unwrap();
-    fs::write(folder.join("loadtest-sample-2.html"), page(&two_runs())).unwrap();
-    println!("{}\n{}", folder.display(), table::text(&sample_report::results()));
-    println!("\n{}", table::markdown(&sample_report::results()));
-    let [latest, earlier] = two_runs();
-    println!("\n{}", crate::report::compare::compare(&earlier, &latest).text());
 }
