@@ -25,8 +25,9 @@ BEGIN
         CREATE TYPE mill.backfill_state AS ENUM ('running', 'paused', 'finished', 'cancelled');
         -- These checks belong to domains and not to the table: PostgreSQL would parse and evaluate
         -- checks of mill.tasks again in every claim, which would take a third of the time of the claim.
+        -- No BETWEEN beside another condition: restored from a dump, such a check reads differently.
         CREATE DOMAIN mill.queue_name AS text CONSTRAINT queue_name CHECK (
-            octet_length(VALUE) BETWEEN 1 AND 128 AND ltrim(VALUE,
+            octet_length(VALUE) >= 1 AND octet_length(VALUE) <= 128 AND ltrim(VALUE,
                 'abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:-') = '');
         CREATE DOMAIN mill.profile_name AS text CONSTRAINT profile_name CHECK (
             octet_length(VALUE) <= 63 AND ltrim(VALUE,
