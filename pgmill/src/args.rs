@@ -5,7 +5,6 @@ mod connection;
 mod console;
 mod filter;
 mod fleet;
-mod import;
 mod insight;
 mod job;
 mod notification;
@@ -21,6 +20,7 @@ use std::iter;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
+use import::args::{IMPORT_HELP, Import};
 use queue::RunId;
 use queue::TaskId;
 use terminal::label;
@@ -36,10 +36,6 @@ pub(crate) use filter::{FilterRemove, FilterSave, FilterScreen, FilterVerb};
 pub(crate) use fleet::{
     DrainArgs, HealthArgs, HealthUrl, PauseArgs, QueueArgs, QueuePauseArgs, QueuePurgeArgs,
     QueueVerb, ResumeArgs, TopArgs, WorkerVerb,
-};
-pub(crate) use import::{
-    CrontabArgs, D365Args, DbtArgs, Import, ImportOptions, ImportSource, PgCronArgs,
-    PgTimetableArgs, ResourceType, RunAs,
 };
 pub(crate) use insight::{AuditArgs, DurationsArgs, FailuresArgs, HistoryArgs};
 pub(crate) use job::{
@@ -231,7 +227,7 @@ mill_operator. While the connection is lost, top shows the last data and reconne
     Apply(ApplyArgs),
     /// Import jobs and schedules from the definitions of another system
     #[command(subcommand)]
-    #[command(after_help = import::IMPORT_HELP)]
+    #[command(after_help = IMPORT_HELP)]
     Import(Import),
     /// List, show, enable and disable jobs
     #[command(subcommand)]

@@ -1,41 +1,20 @@
-//! `pgmill import`: jobs and schedules from the definitions of other systems.
+//! `pgmill import`: applies jobs and schedules from the definitions of other systems.
 //!
-//! | module | contents |
-//! |---|---|
-//! | `conversion` | the result of a conversion: declarations as a job file, and remarks |
-//! | `declaration` | the tables of a job file: schedules, jobs, tasks and their options |
-//! | `names` | names of jobs and schedules, and their profiles |
-//! | `rows`, `csv` | rows of a table, from CSV or JSON |
-//! | `cron` | cron expressions, by the rules of the systems that evaluate them |
-//! | `pg_cron`, `pg_timetable`, `crontab`, `d365` | the sources |
-//! | `dbt` | compiled projects of dbt, which become jobs without a job file |
-//!
-//! A source is converted to the text of a job file, which `pgmill apply` could read as well. The
-//! import reads this text as `apply` reads a file, so both have the same rules, and apply the
-//! declarations by the same code.
+//! The crate `import` converts the definitions to the text of a job file. This text is read as
+//! `apply` reads a file, so both have the same rules, and the declarations are applied by the same
+//! code. `dbt` sets the job of a dbt project, which has no job file.
 
-mod conversion;
-mod cron;
-mod crontab;
-pub(crate) mod csv;
-mod d365;
 mod dbt;
-pub(crate) mod dbt_keys;
-mod declaration;
-mod names;
-mod pg_cron;
-mod pg_timetable;
-mod rows;
 
 use std::path::Path;
 
 use cli::{Failure, exit};
 use conninfo::Client;
-use queue::scan;
+use import::args::{Import, ImportOptions, ImportSource};
+use import::conversion::{Conversion, RemarkKind};
+use import::convert;
 use serde_json::json;
 
-use crate::args::{Import, ImportOptions, ImportSource};
-use crate::imports::conversion::{Conversion, RemarkKind, place};
 use crate::jobs::apply::{Input, apply_inputs};
 use crate::jobs::apply_plan::ApplyPlan;
 use crate::jobs::job_file;
@@ -82,29 +61,6 @@ async fn apply(client: &mut Client, out: &Output, import: &ImportSource) -> Resu
     print_plan(out, &plan, &conversion, options.dry_run)
 }
 
-fn convert(import: &ImportSource) -> Result<Conversion, Failure> {
-    let file = &import.options().file;
-    let text = text_of(file)?;
-    let folder = file.parent().unwrap_or(Path::new(""));
-    let converted = match import {
-        ImportSource::PgCron(args) => pg_cron::convert(&text, args),
-        ImportSource::PgTimetable(args) => pg_timetable::convert(&text, args),
-        ImportSource::Crontab(args) => crontab::convert(&text, folder, args),
-        ImportSource::D365(args) => d365::convert(&text, args),
-    };
-    converted.map_err(|failure| failure.at(&place(file)))
-}
-
-/// Returns the text of the file, or of standard input, without a byte order mark at its start.
-fn text_of(file: &Path) -> Result<String, Failure> {
-    let text = match file == Path::new("-") {
-        true => std::io::read_to_string(std::io::stdin().lock()),
-        false => std::fs::read_to_string(file),
-    };
-    let text = text.map_err(|error| Failure::usage(format!("{}: {error}", place(file))))?;
-    Ok(scan::without_byte_order_mark(&text).to_owned())
-}
-
 /// Reads the converted text as a job file.
 fn read(conversion: &Conversion, file: &Path) -> Result<Input, Failure> {
     let source = conversion.job_file(file);
@@ -148,7 +104,7 @@ fn print_plan(
     if out.json {
         out.document(&json!({
             "dry_run": dry_run,
-            "imported": conversion.len(),
+            "imported": conversion.definitions(),
             "changed": plan.len() > 0,
             "plan": plan,
             "left_out": conversion.remarks(RemarkKind::LeftOut),
@@ -160,7 +116,7 @@ fn print_plan(
         out.text(&terminal::visible(&line))?;
     }
     let changes = counted(plan.len() as u64, "change");
-    let from = counted(conversion.len() as u64, "definition");
+    let from = counted(conversion.definitions() as u64, "definition");
     let left_out = match conversion.count(RemarkKind::LeftOut) {
         0 => String::new(),
         count => format!("; {} left out", counted(count as u64, "definition")),

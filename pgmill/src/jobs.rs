@@ -8,7 +8,6 @@ pub(crate) mod lineage;
 mod list;
 mod merge;
 mod show;
-pub(crate) mod source;
 mod topology;
 mod versions;
 

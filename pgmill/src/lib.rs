@@ -7,9 +7,8 @@
 //! | `tasks` | `pgmill task`, `filter`, `why` |
 //! | `runs` | `pgmill run` |
 //! | `jobs` | `pgmill job`, `apply` and the files it reads, `dependency`, `lineage` |
-//! | `imports` | `pgmill import`: the definitions of other tools |
 //! | `schedules` | `pgmill schedule` |
-//! | `imports` | `pgmill import`: jobs and schedules from other systems |
+//! | `imports` | `pgmill import`: jobs and schedules from other systems, which the crate `import` converts |
 //! | `fleet` | `pgmill status`, `top`, `pause`, `resume`, `console`, `worker`, `health`, `queue`, `priority`, `limit`, `group` |
 //! | `notifications` | `pgmill subscription`, `notification` |
 //! | `history` | `pgmill history`, `failures`, `durations`, `audit` |
@@ -18,7 +17,7 @@
 //! | `output` | tables, documents, graphs, colours, times and sizes |
 //!
 //! Invariant: this crate contains no SQL on the schema; every such statement is in the crates `queue`
-//! and `schedule`. `imports` writes the SQL of tasks.
+//! and `schedule`.
 //!
 //! Invariant: with `--dry-run` nothing is written.
 

@@ -17,6 +17,7 @@ const PRODUCT: &[&str] = &[
     "crates/fleet-decisions",
     "crates/health",
     "crates/http-server",
+    "crates/import",
     "crates/notification",
     "crates/queue",
     "crates/schedule",
@@ -278,6 +279,7 @@ fn every_flag_is_in_the_documentation() {
         "pgmill/src/args.rs",
         "pgmill/src/args",
         "crates/console/src/options/flags.rs",
+        "crates/import/src/args.rs",
     ];
     let mut all = 0;
     for (file, source) in files(&places, &[".rs"]) {
@@ -312,7 +314,8 @@ fn flags(source: &str) -> Vec<String> {
             continue;
         }
         let named = long.split_once('"').map(|(_, name)| name.trim_end_matches('"').to_owned());
-        let field = rest.trim_start().trim_start_matches("pub(crate) ").split(':').next().unwrap();
+        let field = rest.trim_start().trim_start_matches("pub(crate) ").trim_start_matches("pub ");
+        let field = field.split(':').next().unwrap();
         flags.push(format!("--{}", named.unwrap_or_else(|| field.trim().replace('_', "-"))));
     }
     flags

@@ -9,6 +9,8 @@
 //! | durations on a command line or in a file | `duration` |
 //! | times on a command line | `time` |
 //! | line and column of an error in a file, without passwords | `location` |
+//! | a text file, and errors in it | `source` |
+//! | a statement that no worker would run | `statement` |
 //!
 //! Text for people, apart from errors, is in the crate `terminal`.
 
@@ -17,6 +19,8 @@ pub mod exit;
 mod failure;
 mod location;
 mod program;
+pub mod source;
+pub mod statement;
 pub mod time;
 
 pub use failure::Failure;

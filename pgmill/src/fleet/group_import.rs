@@ -5,6 +5,7 @@ use std::path::Path;
 
 use cli::{Failure, exit};
 use conninfo::Client;
+use import::csv::{LineError, records};
 use queue::Priority;
 use queue::group::{self, Group};
 use serde_json::json;
@@ -12,7 +13,6 @@ use terminal::label;
 
 use crate::args::{GroupArgs, GroupImportArgs, parse_max_running, parse_period};
 use crate::fleet::group_settings::{apply, period};
-use crate::imports::csv::{LineError, records};
 use crate::output::{Field, Output};
 use crate::session::{begin_read_committed, commit_unless_dry_run};
 

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use cli::source::{Source, ValidationError};
 use cli::{Failure, exit};
 use conninfo::Client;
 use queue::{QueueError, job, scan};
@@ -16,7 +17,6 @@ use tokio_postgres::error::ErrorPosition;
 use crate::args::ApplyArgs;
 use crate::jobs::apply_plan::{ApplyPlan, Definitions};
 use crate::jobs::job_file::{self, JobFile};
-use crate::jobs::source::{Source, ValidationError};
 use crate::output::Output;
 use crate::output::format::counted;
 use crate::session::{begin_read_committed, commit_unless_dry_run};

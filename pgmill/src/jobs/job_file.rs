@@ -9,13 +9,13 @@ mod section;
 
 use std::path::{Path, PathBuf};
 
+use cli::source::{Source, ValidationError};
+use cli::statement::runnable;
 use queue::run::{Expected, JoinMode};
 use queue::{Backoff, Isolation, Mode, Priority, scan};
 use serde_json::{Map, Value, json};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
-
-use crate::jobs::source::{Source, ValidationError};
 
 pub(crate) use check::check;
 pub(crate) use schedule::Schedule;
@@ -338,22 +338,6 @@ fn max_attempts(section: &Section<'_>) -> Result<Option<i64>, ValidationError> {
             format!("{first} and {second} are the same setting: give one of them"),
         )),
     }
-}
-
-/// Refuses a statement that no worker would run; the error has the byte offset in the statement.
-pub(crate) fn runnable(statement: &str) -> Result<(), (usize, ValidationError)> {
-    if scan::statements(statement).is_empty() {
-        return Err((0, ValidationError::new(0, "the statement has no SQL")));
-    }
-    let Some(forbidden) = scan::forbidden(statement) else { return Ok(()) };
-    let hint = match forbidden {
-        scan::Forbidden::TransactionControl { .. } => {
-            "Remove it, because a task is one transaction. For a statement that cannot run in one, or a \
-             procedure that commits: mode = \"autocommit\"."
-        }
-        _ => forbidden.hint(),
-    };
-    Err((forbidden.offset(), ValidationError::new(0, forbidden.to_string()).hint(hint)))
 }
 
 fn check_at_most_once(

@@ -5,12 +5,12 @@ use std::path::Path;
 
 use cli::{Failure, exit};
 use conninfo::Client;
+use import::dbt_keys::{FAILURES, NODE, RELATION, RESOURCE_TYPE, VERSION, WARNED};
 use jiff::Timestamp;
 use queue::run_queries::{self, Run, RunTask};
 use serde_json::{Map, Value, json};
 
 use crate::args::RunResults;
-use crate::imports::dbt_keys::{FAILURES, NODE, RELATION, RESOURCE_TYPE, VERSION, WARNED};
 use crate::output::Output;
 use crate::output::format::counted;
 use crate::runs::list::find;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use cli::statement::runnable;
 use cli::{Failure, exit};
 use conninfo::Client;
 use queue::run::RunState;
@@ -15,7 +16,6 @@ use terminal::visible;
 use tokio_postgres::Transaction;
 
 use crate::args::{DryRun, ScheduleCancel, ScheduleName, ScheduleRunNow, ScheduleSet};
-use crate::jobs::job_file::runnable;
 use crate::output::Output;
 use crate::output::format::{counted, instant};
 use crate::runs::actions::{MAX_RUNS, cancel_runs};

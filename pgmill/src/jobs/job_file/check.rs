@@ -1,10 +1,10 @@
 //! Checks all files together: unique jobs and schedules, known parents, no dependency cycles.
 
 use cli::Failure;
+use cli::source::{Source, ValidationError};
 use std::collections::BTreeMap;
 
 use super::{Dependency, Job, JobFile};
-use crate::jobs::source::{Source, ValidationError};
 use crate::jobs::topology;
 
 /// Checks the files without the database, which does the remaining checks.

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use cli::source::ValidationError;
 use schedule::Timing;
 use schedule::enums::Overlap;
 use serde_json::{Map, Value, json};
@@ -13,7 +14,6 @@ use super::{
     MAX_ATTEMPTS_ALIASES, Reader, TASK_OPTION_KEYS, check_at_most_once, durations, labels, options,
     params,
 };
-use crate::jobs::source::ValidationError;
 
 const SCHEDULE_KEYS: [&str; 18] = [
     "timing",

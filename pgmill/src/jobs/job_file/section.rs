@@ -7,13 +7,13 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use cli::duration::parse_limited;
+use cli::source::ValidationError;
 use serde::Serialize;
 use serde_json::{Map, Number, Value};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::args::jitter;
-use crate::jobs::source::ValidationError;
 
 pub(super) type Key<'a> = Spanned<Cow<'a, str>>;
 

@@ -1,19 +1,19 @@
 //! Names under which the tasks of a dbt project carry what `pgmill run results` reports.
 
 /// Key of a task's metadata: the unique id of its node.
-pub(crate) const NODE: &str = "dbt_node";
+pub const NODE: &str = "dbt_node";
 
 /// Key of a task's metadata: the relation of its node.
-pub(crate) const RELATION: &str = "dbt_relation";
+pub const RELATION: &str = "dbt_relation";
 
 /// Key of a task's metadata: the type of its node.
-pub(crate) const RESOURCE_TYPE: &str = "dbt_resource_type";
+pub const RESOURCE_TYPE: &str = "dbt_resource_type";
 
 /// Key of a job's metadata: the version of dbt that compiled the project.
-pub(crate) const VERSION: &str = "dbt_version";
+pub const VERSION: &str = "dbt_version";
 
 /// Column in the result of a test: the number of failures.
-pub(crate) const FAILURES: &str = "failures";
+pub const FAILURES: &str = "failures";
 
 /// Column in the result of a test: whether they are a warning.
-pub(crate) const WARNED: &str = "warned";
+pub const WARNED: &str = "warned";

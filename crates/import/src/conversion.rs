@@ -3,20 +3,19 @@
 
 use std::path::Path;
 
+use cli::source::Source;
+use cli::statement;
 use queue::scan;
 use schedule::Timing;
 use serde::Serialize;
 use toml::{Table, Value};
-
-use crate::jobs::job_file;
-use crate::jobs::source::Source;
 
 /// Number of places that a line of a remark names.
 const SHOWN_PLACES: usize = 5;
 
 /// Whether a definition is missing, or imported with a difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RemarkKind {
+pub enum RemarkKind {
     /// The definition is not imported.
     LeftOut,
     /// The definition is imported, and differs in this point from the original.
@@ -25,7 +24,7 @@ pub(crate) enum RemarkKind {
 
 /// One remark about the definitions of these places.
 #[derive(Debug, Serialize)]
-pub(crate) struct Remark {
+pub struct Remark {
     #[serde(skip)]
     kind: RemarkKind,
     /// Where the definitions are: a line, or an id.
@@ -60,7 +59,7 @@ impl LeftOut {
 
 /// The declarations and remarks of an import.
 #[derive(Debug, Default)]
-pub(crate) struct Conversion {
+pub struct Conversion {
     declarations: Vec<Declaration>,
     remarks: Vec<Remark>,
     definitions: usize,
@@ -68,7 +67,8 @@ pub(crate) struct Conversion {
 
 impl Conversion {
     /// Number of definitions of the source that are imported.
-    pub(crate) fn len(&self) -> usize {
+    #[must_use]
+    pub fn definitions(&self) -> usize {
         self.definitions
     }
 
@@ -114,17 +114,20 @@ impl Conversion {
     }
 
     /// Number of definitions with remarks of this kind, as far as each has one.
-    pub(crate) fn count(&self, kind: RemarkKind) -> usize {
+    #[must_use]
+    pub fn count(&self, kind: RemarkKind) -> usize {
         self.remarks(kind).iter().map(|it| it.places.len()).sum()
     }
 
     /// Returns the remarks of this kind.
-    pub(crate) fn remarks(&self, kind: RemarkKind) -> Vec<&Remark> {
+    #[must_use]
+    pub fn remarks(&self, kind: RemarkKind) -> Vec<&Remark> {
         self.remarks.iter().filter(|it| it.kind == kind).collect()
     }
 
     /// Returns a line of text for each remark, definitions that are left out first.
-    pub(crate) fn remark_lines(&self) -> Vec<String> {
+    #[must_use]
+    pub fn remark_lines(&self) -> Vec<String> {
         let line = |it: &Remark| {
             let word = match it.kind {
                 RemarkKind::LeftOut => "left out",
@@ -143,7 +146,8 @@ impl Conversion {
     }
 
     /// Returns the declarations as a job file, in which `file` is the origin of each of them.
-    pub(crate) fn job_file(&self, file: &Path) -> Source {
+    #[must_use]
+    pub fn job_file(&self, file: &Path) -> Source {
         let mut source = Source { path: file.to_owned(), ..Source::default() };
         let name = place(file);
         for declaration in &self.declarations {
@@ -175,7 +179,7 @@ pub(crate) fn runnable(statement: &str) -> Result<&str, LeftOut> {
         return Err(LeftOut::new("the statement contains a NUL byte", "Remove it."));
     }
     let statement = scan::without_byte_order_mark(statement);
-    match job_file::runnable(statement) {
+    match statement::runnable(statement) {
         Ok(()) => Ok(statement),
         Err((_, error)) => {
             let hint = error.hint.unwrap_or_else(|| "Write the statement that it runs.".to_owned());

@@ -2,7 +2,7 @@
 
 use super::manifest::Node;
 use super::sql::{Relation, block, execute, literal};
-use crate::imports::dbt_keys::{FAILURES, WARNED};
+use crate::dbt_keys::{FAILURES, WARNED};
 
 /// Setting that carries the number of failures from the block to the result.
 const SETTING: &str = "pgmill.dbt_failures";

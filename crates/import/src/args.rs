@@ -7,7 +7,8 @@ use clap::{Subcommand, ValueEnum};
 use schedule::Timing;
 use terminal::{label, queue_name};
 
-pub(super) const IMPORT_HELP: &str = "\
+/// Examples and rules of `pgmill import`, for its help.
+pub const IMPORT_HELP: &str = "\
 Examples:
   pgmill import dbt target/manifest.json --dry-run
   pgmill import pg-cron cron.csv --dry-run
@@ -72,17 +73,19 @@ pgmill group import creates them.";
 
 /// What to import.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Import {
+pub enum Import {
     /// Make a job of a compiled dbt project, or bring the job up to date
     #[command(after_help = DBT_HELP)]
     Dbt(DbtArgs),
+    /// A source of definitions that become a job file.
     #[command(flatten)]
     Source(ImportSource),
 }
 
 impl Import {
     /// Returns the source if the command only prints a job file, which needs no database.
-    pub(crate) fn prints(&self) -> Option<&ImportSource> {
+    #[must_use]
+    pub fn prints(&self) -> Option<&ImportSource> {
         match self {
             Self::Source(source) => Some(source).filter(|source| source.options().print),
             Self::Dbt(_) => None,
@@ -92,7 +95,7 @@ impl Import {
 
 /// A source of definitions that become a job file.
 #[derive(Debug, Subcommand)]
-pub(crate) enum ImportSource {
+pub enum ImportSource {
     /// Import the jobs of pg_cron
     #[command(after_help = PG_CRON_HELP)]
     PgCron(PgCronArgs),
@@ -109,7 +112,8 @@ pub(crate) enum ImportSource {
 
 impl ImportSource {
     /// The options of all sources.
-    pub(crate) fn options(&self) -> &ImportOptions {
+    #[must_use]
+    pub fn options(&self) -> &ImportOptions {
         match self {
             Self::PgCron(args) => &args.options,
             Self::PgTimetable(args) => &args.options,
@@ -119,10 +123,11 @@ impl ImportSource {
     }
 }
 
+/// Arguments of all sources that become a job file.
 #[derive(Debug, clap::Args)]
-pub(crate) struct ImportOptions {
+pub struct ImportOptions {
     /// File with the definitions; - for standard input
-    pub(crate) file: PathBuf,
+    pub file: PathBuf,
     /// Text before the names of all jobs and schedules
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub(crate) prefix: String,
@@ -131,17 +136,18 @@ pub(crate) struct ImportOptions {
     pub(crate) run_as: Vec<RunAs>,
     /// Show what would change, without changing it
     #[arg(long)]
-    pub(crate) dry_run: bool,
+    pub dry_run: bool,
     /// Print the definitions as a job file for pgmill apply, and import nothing; needs no database
     #[arg(long, conflicts_with_all = ["dry_run", "json"])]
     pub(crate) print: bool,
     /// Import nothing if a definition has to be left out
     #[arg(long)]
-    pub(crate) strict: bool,
+    pub strict: bool,
 }
 
+/// Arguments of `pgmill import pg-cron`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct PgCronArgs {
+pub struct PgCronArgs {
     #[command(flatten)]
     pub(crate) options: ImportOptions,
     /// Time zone of the schedules: the setting cron.timezone
@@ -155,8 +161,9 @@ pub(crate) struct PgCronArgs {
     pub(crate) dom_dow_and: bool,
 }
 
+/// Arguments of `pgmill import pg-timetable`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct PgTimetableArgs {
+pub struct PgTimetableArgs {
     #[command(flatten)]
     pub(crate) options: ImportOptions,
     /// Time zone of the schedules: the setting TimeZone of pg_timetable's login [default: UTC]
@@ -164,8 +171,9 @@ pub(crate) struct PgTimetableArgs {
     pub(crate) zone: Option<String>,
 }
 
+/// Arguments of `pgmill import crontab`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct CrontabArgs {
+pub struct CrontabArgs {
     #[command(flatten)]
     pub(crate) options: ImportOptions,
     /// Time zone of the lines that no CRON_TZ applies to: that of cron's machine [default: UTC]
@@ -179,8 +187,9 @@ pub(crate) struct CrontabArgs {
     pub(crate) system: bool,
 }
 
+/// Arguments of `pgmill import d365`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct D365Args {
+pub struct D365Args {
     #[command(flatten)]
     pub(crate) options: ImportOptions,
     /// Time zone of the batch jobs that have none of their own
@@ -203,7 +212,7 @@ pub(crate) enum ResourceType {
 
 /// Arguments of `pgmill import dbt`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct DbtArgs {
+pub struct DbtArgs {
     /// The file manifest.json that `dbt compile` has written
     pub(crate) manifest: PathBuf,
     /// Name of the job [default: the name of the project]
@@ -244,7 +253,7 @@ pub(crate) struct DbtArgs {
     pub(crate) max_attempts: u16,
     /// Show what would change, without changing it
     #[arg(long)]
-    pub(crate) dry_run: bool,
+    pub dry_run: bool,
 }
 
 /// A profile for the definitions of a user, of a database, or of a user in a database.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use cli::statement;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -10,8 +11,7 @@ use super::graph::Graph;
 use super::manifest::{Manifest, Node};
 use super::node_tasks::{Input, Step, is_of_dbt};
 use super::sql::{Relation, block, literal, quoted};
-use crate::imports::dbt_keys::{NODE, RELATION, RESOURCE_TYPE};
-use crate::jobs::job_file;
+use crate::dbt_keys::{NODE, RELATION, RESOURCE_TYPE};
 
 /// Maximum length of a task's name, in bytes.
 const MAX_NAME_BYTES: usize = 500;
@@ -37,21 +37,24 @@ const WRITING: [&str; 12] = [
 
 /// A remark about a node.
 #[derive(Debug, Serialize)]
-pub(super) struct Finding {
+pub struct Finding {
     /// The node's unique id.
-    pub(super) node: String,
-    pub(super) reason: String,
+    pub node: String,
+    /// Why the node is left out, or how it differs.
+    pub reason: String,
 }
 
 /// A job, and what differs from dbt.
 #[derive(Debug, Default)]
-pub(super) struct Plan {
+pub struct Plan {
     /// Tasks as in `mill.set_job`.
-    pub(super) tasks: Vec<Value>,
+    pub tasks: Vec<Value>,
     /// Number of nodes that have tasks.
-    pub(super) nodes: usize,
-    pub(super) left_out: Vec<Finding>,
-    pub(super) notes: Vec<Finding>,
+    pub nodes: usize,
+    /// Nodes that cannot be carried over.
+    pub left_out: Vec<Finding>,
+    /// Nodes that differ from dbt.
+    pub notes: Vec<Finding>,
 }
 
 /// Options that every task has.
@@ -123,7 +126,7 @@ fn runnable(step: &Step) -> Result<(), String> {
     if step.statement.contains('\0') {
         return Err("its SQL contains a NUL character".to_owned());
     }
-    job_file::runnable(&step.statement).map_err(|(_, error)| error.message)
+    statement::runnable(&step.statement).map_err(|(_, error)| error.message)
 }
 
 /// Returns the hooks of a project that run before or after all nodes.

@@ -3,13 +3,13 @@
 use queue::scan;
 
 /// An error in a line of a file: the line, counted from 1, and the message.
-pub(crate) type LineError = (usize, String);
+pub type LineError = (usize, String);
 
 /// Splits CSV (RFC 4180) into records, each with its line. Skips empty lines and a byte order mark.
 ///
 /// # Errors
 /// Fails for a quote inside of a field without quotes, and for a quote that is not closed.
-pub(crate) fn records(text: &str) -> Result<Vec<(usize, Vec<String>)>, LineError> {
+pub fn records(text: &str) -> Result<Vec<(usize, Vec<String>)>, LineError> {
     let (mut records, mut fields, mut field) = (Vec::new(), Vec::new(), String::new());
     let (mut line, mut began, mut quoted) = (1, 1, false);
     // Spreadsheets write semicolons where the comma is the decimal separator.
