@@ -24,8 +24,6 @@ use fleet::{FAILED, Incidents, TOKEN};
 /// Every path that accepts a form; `*` stands for a name or a number. A new path needs a test that
 /// submits its form.
 const POSTED: &[&str] = &[
-    "/filters/remove",
-    "/filters/save",
     "/fleet/pause",
     "/fleet/resume",
     "/groups/*/active-period",
@@ -352,7 +350,7 @@ async fn every_action(session: &mut OperatorSession) {
         "job",
     ];
     session.run_parts(&parts).await;
-    let parts = ["run", "task", "changeTask", "bulk", "savedFilter", "graphZoom", "subscription"];
+    let parts = ["run", "task", "changeTask", "bulk", "graphZoom", "subscription"];
     session.run_parts(&parts).await;
     let it = &session.incidents;
     assert_eq!(end(&it.database, it.live_run).await, "cancelled");

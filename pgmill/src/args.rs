@@ -3,7 +3,6 @@
 mod capacity;
 mod connection;
 mod console;
-mod filter;
 mod fleet;
 mod insight;
 mod job;
@@ -32,7 +31,6 @@ pub(crate) use capacity::{
 };
 pub(crate) use connection::{ContextVerb, GivenDatabase, Global};
 pub(crate) use console::ConsoleArgs;
-pub(crate) use filter::{FilterRemove, FilterSave, FilterScreen, FilterVerb};
 pub(crate) use fleet::{
     DrainArgs, HealthArgs, HealthUrl, PauseArgs, QueueArgs, QueuePauseArgs, QueuePurgeArgs,
     QueueVerb, ResumeArgs, TopArgs, WorkerVerb,
@@ -170,11 +168,6 @@ mill_operator. While the connection is lost, top shows the last data and reconne
     #[command(subcommand)]
     #[command(after_help = "Examples:\n  pgmill task list --queue etl\n  pgmill task show 4711")]
     Task(TaskVerb),
-    /// List, save and remove filters of the list of tasks, which the console shares
-    #[command(subcommand)]
-    #[command(after_help = "Examples:\n  pgmill filter list\n  \
-                            pgmill filter save late 'state:pending queue:etl'")]
-    Filter(FilterVerb),
     /// List, pause, resume and configure queues
     #[command(subcommand)]
     #[command(after_help = "Examples:\n  pgmill queue list\n  pgmill queue pause etl")]
@@ -388,7 +381,6 @@ impl Command {
             | Self::Worker(WorkerVerb::Drain(_)) => Some("mill_operator"),
             Self::Run(verb) => Some(verb.role()),
             Self::Schedule(verb) => Some(verb.role()),
-            Self::Filter(verb) => Some(verb.role()),
             Self::Subscription(verb) => Some(verb.role()),
             Self::Target(verb) => verb.role(),
             Self::Notification(verb) => Some(verb.role()),

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `args` | command line, help, examples |
 //! | `completion` | scripts for shell completion, and the names that they offer |
-//! | `tasks` | `pgmill task`, `filter`, `why` |
+//! | `tasks` | `pgmill task`, `why` |
 //! | `runs` | `pgmill run` |
 //! | `jobs` | `pgmill job`, `apply` and the files it reads, `dependency`, `lineage` |
 //! | `schedules` | `pgmill schedule` |
@@ -136,7 +136,6 @@ async fn on_session(command: &Command, session: &mut Session, out: &Output) -> R
     let client = &mut session.client;
     match command {
         Command::Task(verb) => tasks::run(client, out, verb).await,
-        Command::Filter(verb) => tasks::filters::run(client, out, verb).await,
         Command::Why { task } => tasks::why::run(client, out, task).await,
         Command::Run(verb) => runs::run(client, out, verb).await,
         Command::Schedule(verb) => schedules::run(client, out, verb).await,

@@ -1,8 +1,7 @@
-//! Commands about tasks: list, show, cancel, retry and change them, save filters of their list, and
-//! explain why one does not run.
+//! Commands about tasks: list, show, cancel, retry and change them, and explain why one does not
+//! run.
 
 pub(crate) mod actions;
-pub(crate) mod filters;
 mod list;
 mod plan;
 pub(crate) mod show;

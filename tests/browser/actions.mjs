@@ -196,20 +196,6 @@ export async function bulk(page, config) {
   await page.getByRole("row").filter({ hasText: "cancelled" }).waitFor();
 }
 
-// Saves the filter of a list, opens it, and removes it.
-export async function savedFilter(page, config) {
-  await page.goto(at(config, "tasks?q=state:failed"));
-  await page.getByText("Save filter …").click();
-  await page.getByLabel("name").fill("all failures");
-  await button(page, "Save for all users").click();
-  await page.goto(at(config, "tasks"));
-  await page.getByRole("link", { name: "all failures" }).click();
-  await page.waitForURL("**/tasks?q=state%3Afailed");
-  await page.getByText("Save filter …").click();
-  await page.getByRole("button", { name: "Remove all failures" }).click();
-  await page.getByRole("link", { name: "all failures" }).waitFor({ state: "detached" });
-}
-
 // Zooms a graph and finds a task in it.
 export async function graphZoom(page, config) {
   await page.goto(at(config, "jobs/detail?name=nightly"));

@@ -35,7 +35,6 @@ async fn with_names() -> Database {
             "SELECT mill.pause('etl'); SELECT mill.set_max_running('queue', 'extra', 4);
              SELECT mill.enqueue('SELECT 1', queue => 'events'), mill.enqueue('SELECT 1', queue => 'mail');
              SELECT mill.set_max_running('key', 'customer 17', 1);
-             SELECT mill.save_filter('tasks', 'late loads', 'q=x'), mill.save_filter('runs', 'late runs', 'state=failed');
              SELECT mill.set_group('nightly'); SELECT mill.set_profile('bi');
              SELECT mill.set_job('daily', '[{\"name\": \"t\", \"statement\": \"SELECT 1\"}]');
              SELECT mill.set_job('sunday', '[{\"name\": \"t\", \"statement\": \"SELECT 1\"}]');
@@ -69,9 +68,6 @@ async fn names_and_ids_come_from_the_database() {
         ("pgmill group set ", "nightly"),
         ("pgmill profile remove b", "bi"),
         ("pgmill limit set c", "customer 17"),
-        ("pgmill task list --filter l", "late loads"),
-        ("pgmill run list --filter l", "late runs"),
-        ("pgmill filter remove la", "late loads"),
         ("pgmill run show 1", "12 11 10 1"),
         ("pgmill run cancel 12 1", "12 11 10 1"),
         ("pgmill history --run 11", "11"),

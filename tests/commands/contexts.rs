@@ -214,7 +214,6 @@ async fn a_command_that_changes_something_is_refused_on_all_contexts() {
         &["worker", "drain", "--host", "x"],
         &["completions", "bash"],
         &["target", "check", "x"],
-        &["filter", "save", "x", "queue:x"],
     ] {
         let arguments = [&["--all-contexts"], refused].concat();
         let (code, stdout, stderr) = run(&database, &folder, &arguments).await;

@@ -73,8 +73,6 @@ fn acts_without_id() -> Vec<(&'static str, String, &'static str, &'static str)> 
         ("/subscriptions/{subscription}/test", "", "test_subscription"),
         ("/subscriptions/{subscription}/retry", "", "retry_notifications"),
         ("/subscriptions/{subscription}/enable", "enabled=false", "enable_subscription"),
-        ("/filters/save", "screen=tasks&name=f&query=q%3Dx", "save_filter"),
-        ("/filters/remove", "screen=tasks&name=f", "remove_filter"),
     ];
     acts.into_iter().map(|(path, form, act)| (path, String::new(), form, act)).collect()
 }

@@ -67,7 +67,6 @@ const CLOSED: &[(&str, &str)] = &[
     ("tasks.run_as", PROFILE_NAME),
     ("target_checks.name", PROFILE_NAME),
     ("targets.name", PROFILE_NAME),
-    ("saved_filters.screen", "names of screens"),
     ("subscriptions.queue", QUEUE_NAME),
     ("subscriptions.task_queue", QUEUE_NAME),
     ("subscriptions.destination", PROFILE_NAME),

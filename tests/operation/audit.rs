@@ -145,11 +145,6 @@ const ACTS: &[(&str, &str)] = &[
     ("SELECT mill.cancel_backfill(1)", r#"cancel_backfill schedule c {"backfill": 1}"#),
     ("SELECT mill.remove_schedules(ARRAY['s'])", "remove_schedules schedule s"),
     (
-        "SELECT mill.save_filter('tasks', 'f', 'q=x')",
-        r#"save_filter filter f {"query": "q=x", "screen": "tasks"}"#,
-    ),
-    ("SELECT mill.remove_filter('tasks', 'f')", r#"remove_filter filter f {"screen": "tasks"}"#),
-    (
         "SELECT mill.set_subscription('n', '{\"events\": [\"run_failed\"], \"channel\": \"c\"}')",
         r#"set_subscription subscription n {"events": ["run_failed"], "channel": "c"}"#,
     ),
@@ -185,7 +180,6 @@ const NOTHING: &[&str] = &[
     "SELECT mill.resume_backfill(77)",
     "SELECT mill.cancel_backfill(1)",
     "SELECT mill.override_schedule('nobody', '{}')",
-    "SELECT mill.remove_filter('tasks', 'nobody')",
     "SELECT mill.test_subscription('nobody')",
     "SELECT mill.enable_subscription('nobody')",
     "SELECT mill.remove_subscription('nobody')",

@@ -25,11 +25,6 @@ const DOCUMENTS: &[Document] = &[
     ("task list", &["task", "list"]),
     ("task list --finished", &["task", "list", "--finished"]),
     ("task list --finished", &["task", "list", "--error", "zero"]),
-    ("task list --filter", &["task", "list", "--filter", "live"]),
-    ("task list --filter", &["task", "list", "--filter", "ended"]),
-    ("filter list", &["filter", "list"]),
-    ("filter save", &["filter", "save", "other", "queue:etl", "--dry-run"]),
-    ("filter remove", &["filter", "remove", "live", "--dry-run"]),
     ("task show", &["task", "show", "1"]),
     ("task show", &["task", "show", "HELD"]),
     ("task show --plan", &["task", "show", "2", "--plan"]),
@@ -187,7 +182,6 @@ async fn fill(database: &Database) {
             SELECT mill.set_schedule('nightly', 'daily(03:00)', jobs => '{daily}', params => '{"n": 7}');
             SELECT mill.run_now('nightly');
             SELECT mill.pause_backfill(mill.backfill_schedule('nightly', '2026-01-01', '2026-01-03'));
-            SELECT mill.save_filter('tasks', 'live', 'q='), mill.save_filter('tasks', 'ended', 'q=state%3Afinished');
             CREATE PROCEDURE wrong() LANGUAGE sql AS 'SELECT 1'; COMMENT ON PROCEDURE wrong() IS '@daily(99:99)'"#,
         )
         .await;

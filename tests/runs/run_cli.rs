@@ -158,6 +158,8 @@ async fn the_list_of_runs_is_filtered_and_names_who_started_them() {
         (&["--job", "daily"], &[2, 1]),
         (&["--job", "sunday", "--schedule", "nightly"], &[4, 3]),
         (&["--since", "1h", "--job", "daily"], &[2]),
+        (&["--from", "2026-01-01", "--job", "daily"], &[2, 1]),
+        (&["--to", "2026-01-01"], &[]),
         (&["--schedule", "other"], &[]),
     ] {
         let listed = json_of(&database, &[&["run", "list"], flags].concat()).await;

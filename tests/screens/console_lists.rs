@@ -1,10 +1,9 @@
-//! Lists of the console: searches, order, counts, periods, saved filters and downloads.
+//! Lists of the console: searches, order, counts, periods and downloads.
 
 use serde_json::Value;
 
 use crate::harness::Database;
 use crate::harness::console::Console;
-use crate::harness::login::Login;
 
 /// Tasks in every live state, and a finished one whose texts a spreadsheet would evaluate.
 const TASKS: &str = r#"
@@ -214,35 +213,6 @@ async fn runs_are_listed_by_their_start_in_the_zone_of_the_user() {
     for path in ["/runs?from=noon", "/runs?from=2026-03-01&zone=Mars/Base"] {
         assert_eq!(console.get(path).await.status, 400, "{path}");
     }
-}
-
-#[tokio::test]
-async fn a_saved_filter_is_shared_and_only_operators_save_filters() {
-    let database = Database::new().await;
-    let console = Console::start(&database, &[]).await;
-    let save = "screen=tasks&name=my+<failures>&query=q%3Dstate%253Afailed";
-    assert_eq!(console.post("/filters/save", save).await.status, 303);
-    let viewer = Login::new(&database, "viewer", "mill_viewer").await;
-    let reading = Console::start_at(&database, &viewer.url(), &[]).await;
-    let page = reading.get("/tasks?q=state:failed").await.body;
-    assert!(
-        page.contains("my &#60;failures&#62;") && page.contains("/tasks?q=state%3Afailed"),
-        "{page}"
-    );
-    assert!(!page.contains("/filters/save"), "{page}");
-    let refused = reading.post("/filters/save", save).await;
-    assert_eq!(refused.status, 403, "{}", refused.body);
-    assert!(!console.get("/runs").await.body.contains("my &#60;failures"));
-    let remove = "screen=tasks&name=my+<failures>";
-    assert_eq!(console.post("/filters/remove", remove).await.status, 303);
-    assert_eq!(console.post("/filters/remove", remove).await.status, 404);
-    let wrong = console.post("/filters/save", "screen=tasks&name=x&query=a%0Ab").await;
-    assert_eq!(wrong.status, 400, "{}", wrong.body);
-    let wrong = console.post("/filters/save", "screen=other&name=x&query=y").await;
-    assert_eq!(wrong.status, 422, "{}", wrong.body);
-    let audited = "SELECT string_agg(action || ' ' || subject, ', ' ORDER BY at) FROM mill.audit";
-    let audited = database.value::<String>(audited).await;
-    assert_eq!(audited, "save_filter filter my <failures>, remove_filter filter my <failures>");
 }
 
 #[tokio::test]

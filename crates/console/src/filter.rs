@@ -127,7 +127,7 @@ pub fn parse_public(text: &str) -> Result<TaskQuery, (String, String)> {
 }
 
 /// Splits a filter into terms and removes quotes.
-pub(crate) fn terms(text: &str) -> Result<Vec<String>, FilterError> {
+fn terms(text: &str) -> Result<Vec<String>, FilterError> {
     let mut terms = Vec::new();
     let mut term = String::new();
     let (mut quoted, mut any) = (false, false);

@@ -51,9 +51,4 @@ pub use options::environment::{Environment, EnvironmentColor, environment_name};
 pub use options::flags::{ConsoleFlags, WorkerConsoleFlags, base_path};
 pub use options::rights::{Rights, Scope};
 pub use options::{AccessRules, Options, ProxySignIn, StartError, TlsFiles, Token, UserRule};
-pub use screens::runs::filter::{
-    parse_saved_run_filter, saved_run_filter_query, saved_run_filter_text,
-};
-pub use screens::saved_filters::MAX_FILTER_NAME_CHARS;
-pub use screens::tasks::list::{parse_saved_filter, saved_filter_query, saved_filter_text};
 pub use server::{BoundConsole, Console};

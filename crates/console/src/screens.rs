@@ -6,7 +6,6 @@ pub(crate) mod fleet;
 pub(crate) mod history;
 pub(crate) mod jobs;
 pub(crate) mod runs;
-pub(crate) mod saved_filters;
 pub(crate) mod schedules;
 pub(crate) mod tasks;
 

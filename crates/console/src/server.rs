@@ -303,7 +303,6 @@ fn database_router(app: &App, routes: Router<App>) -> Router {
 
 fn database_routes() -> Router<App> {
     screens::routes()
-        .merge(screens::saved_filters::routes())
         .merge(api::routes())
         .layer(middleware::from_fn(body_limit::enforce))
         .merge(assets::routes())

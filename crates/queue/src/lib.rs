@@ -24,8 +24,8 @@ mod transition;
 mod worker;
 
 pub use operator::{
-    group, idempotency, job, maintenance, operate, priority, profile, run, saved_filter, session,
-    subscription, target,
+    group, idempotency, job, maintenance, operate, priority, profile, run, session, subscription,
+    target,
 };
 /// For the macro `pg_enum!`.
 #[doc(hidden)]

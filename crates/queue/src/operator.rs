@@ -1,4 +1,4 @@
-//! Changes of settings, jobs, runs and saved filters by operators and producers.
+//! Changes of settings, jobs and runs by operators and producers.
 
 pub mod group;
 pub mod idempotency;
@@ -8,7 +8,6 @@ pub mod operate;
 pub mod priority;
 pub mod profile;
 pub mod run;
-pub mod saved_filter;
 pub mod session;
 pub mod subscription;
 pub mod target;

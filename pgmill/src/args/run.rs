@@ -23,7 +23,6 @@ Examples:
   pgmill run list --late
   pgmill run list --slow
   pgmill run list --schedule nightly --from yesterday
-  pgmill run list --filter 'failed nights'
   pgmill run list --json | jq '.[] | select(.count.failed > 0) | .id'")]
     List(RunList),
     /// Show one run: its tasks with their states, and its critical path
@@ -118,10 +117,6 @@ impl RunVerb {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunList {
-    /// Show the runs that this saved filter selects (pgmill filter list)
-    #[arg(long, value_name = "NAME", value_parser = label, help_heading = FILTERS)]
-    #[arg(conflicts_with_all = ["state", "job", "schedule", "backfill", "tag", "since", "from", "to", "late", "slow"])]
-    pub(crate) filter: Option<String>,
     /// Show only runs in this state
     #[arg(long, value_parser = enum_value::<RunState>(RunState::ALL.iter().map(|it| it.as_str())))]
     #[arg(help_heading = FILTERS)]

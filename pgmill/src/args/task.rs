@@ -26,7 +26,6 @@ Examples:
   pgmill task list --error 'duplicate key' --since '2 days'
   pgmill task list --state pending --queue etl --name 'load_*'
   pgmill task list --outcome failed --since 2h
-  pgmill task list --filter 'failed loads'
   pgmill task list --finished --json | jq '.[].id'
 
 Order of live tasks: running tasks, the longest-running first; pending tasks by priority, then by
@@ -82,11 +81,6 @@ queue in the order of their ids, and between priorities, weights decide (pgmill 
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct TaskList {
-    /// Show the tasks that this saved filter selects (pgmill filter list)
-    #[arg(long, value_name = "NAME", value_parser = label, help_heading = FILTERS)]
-    #[arg(conflicts_with_all = ["state", "outcome", "finished", "queue", "name", "tag", "sql", "error",
-                                "run", "since", "order"])]
-    pub(crate) filter: Option<String>,
     /// Show only live tasks in this state, or finished tasks with this outcome
     #[arg(long, value_parser = enum_value::<ListedState>(ListedState::names()))]
     #[arg(help_heading = FILTERS)]

@@ -11,7 +11,6 @@ use crate::args::RunList;
 use crate::output::format::{local_time, period, span, with_tags};
 use crate::output::list::{close, cut};
 use crate::output::{Field, Output, Tone};
-use crate::tasks::filters;
 
 const RUN_HEADINGS: [&str; 11] = [
     "run",
@@ -32,10 +31,7 @@ const MAX_ETAS: usize = 20;
 
 /// Lists runs.
 pub(super) async fn list(client: &Client, out: &Output, args: &RunList) -> Result<u8, Failure> {
-    let filter = match &args.filter {
-        Some(name) => filters::of_runs(client, name).await?,
-        None => filter(client, args).await?,
-    };
+    let filter = filter(client, args).await?;
     // Query one row more than is shown, to learn whether there are more.
     let mut runs = run_queries::runs(client, &filter, args.limit + 1).await?;
     let more = cut(&mut runs, args.limit);

@@ -15,7 +15,6 @@ use crate::history::attempts::{ATTEMPT_HEADINGS, attempt_row, search, too_long};
 use crate::output::format::{activity, relative_time, state_tone, task_label};
 use crate::output::list::{close, cut, default_since, note_default_period, nothing_since};
 use crate::output::{Field, Output};
-use crate::tasks::filters;
 
 const LIVE_HEADINGS: [&str; 9] =
     ["id", "state", "queue", "priority", "attempt", "failures", "when", "worker", "task"];
@@ -29,9 +28,6 @@ pub(crate) async fn list(
     out: &Output,
     args: &TaskList,
 ) -> Result<u8, Failure> {
-    if let Some(name) = &args.filter {
-        return filters::list_tasks(client, out, name, args.limit).await;
-    }
     if args.error.is_some() && args.live_state().is_some() {
         return Err(Failure::usage("a live task has no error message")
             .hint("leave out --state, or give an outcome such as --state failed"));

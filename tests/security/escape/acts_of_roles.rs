@@ -127,7 +127,6 @@ pub(super) const OF_VIEWER: Acts = &[
             "SELECT mill.enable_schedule('yearly', false)",
             "SELECT mill.set_subscription('s', '{\"events\": [\"task_failed\"], \"channel\": \"d\"}')",
             "SELECT mill.remove_subscription('s')",
-            "DELETE FROM mill.saved_filters",
             "SELECT mill.set_profile('mine', allowed => '{viewer}')",
             "SELECT mill.record_audit('cancel', 'task 1')",
             "SELECT mill.fail({running}, '{token}', 'failed', 'final', NULL, NULL)",

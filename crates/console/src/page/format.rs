@@ -211,6 +211,14 @@ pub(crate) fn tasks_path(base: impl AsRef<str>, filter: impl AsRef<str>) -> Stri
     format!("{}/tasks?q={}", base.as_ref(), url_encode(filter.as_ref()))
 }
 
+/// Returns the query string of these parameters, without the empty ones.
+pub(crate) fn query_string(pairs: &[(&str, &str)]) -> String {
+    let given = pairs.iter().filter(|(_, value)| !value.trim().is_empty());
+    let query: Vec<String> =
+        given.map(|(name, value)| format!("{name}={}", url_encode(value.trim()))).collect();
+    query.join("&")
+}
+
 /// Percent-encodes a value for a query string.
 pub(crate) fn url_encode(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -266,5 +274,11 @@ mod tests {
     #[test]
     fn filter_values_are_percent_encoded() {
         assert_eq!(tasks_path("", "name:\"a b&c\""), "/tasks?q=name%3A%22a%20b%26c%22");
+    }
+
+    #[test]
+    fn a_query_string_has_only_parameters_with_a_value() {
+        let pairs = [("q", " a&b "), ("sort", " "), ("after", ""), ("zone", "Europe/Berlin")];
+        assert_eq!(query_string(&pairs), "q=a%26b&zone=Europe%2FBerlin");
     }
 }

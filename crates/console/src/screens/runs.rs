@@ -3,7 +3,6 @@
 
 mod actions;
 mod approvals;
-pub(crate) mod filter;
 mod gantt;
 pub(crate) mod grid;
 pub(crate) mod list;

@@ -21,10 +21,6 @@ pub enum NameKind {
     Profile,
     /// Subscriptions.
     Subscription,
-    /// Saved filters of tasks.
-    TaskFilter,
-    /// Saved filters of runs.
-    RunFilter,
     /// Concurrency keys with a limit.
     LimitKey,
     /// Ids of runs, the newest first.
@@ -76,16 +72,6 @@ const SCHEDULES: &str =
 const GROUPS: &str = names!("queue.group_names", "g.name", "FROM mill.groups g");
 const SUBSCRIPTIONS: &str =
     names!("queue.subscription_names", "s.name", "FROM mill.subscriptions s");
-
-const TASK_FILTERS: &str = names!(
-    "queue.task_filter_names",
-    "f.name",
-    "FROM mill.saved_filters f WHERE f.screen = 'tasks'"
-);
-
-const RUN_FILTERS: &str =
-    names!("queue.run_filter_names", "f.name", "FROM mill.saved_filters f WHERE f.screen = 'runs'");
-
 const PROFILES: &str = names!("queue.profile_names", "p.name", "FROM mill.profiles p");
 const LIMIT_KEYS: &str =
     names!("queue.limit_key_names", "l.name", "FROM mill.effective_limits l WHERE l.kind = 'key'");
@@ -118,8 +104,6 @@ pub async fn names(
         NameKind::Group => GROUPS,
         NameKind::Profile => PROFILES,
         NameKind::Subscription => SUBSCRIPTIONS,
-        NameKind::TaskFilter => TASK_FILTERS,
-        NameKind::RunFilter => RUN_FILTERS,
         NameKind::LimitKey => LIMIT_KEYS,
         NameKind::Run => RUNS,
         NameKind::Worker => WORKERS,

@@ -22,7 +22,6 @@ use crate::http::error::{HandlerResult, HttpError};
 use crate::http::request::{FormRequest, RequestContext};
 use crate::page::format;
 use crate::page::layout::{Layout, render};
-use crate::screens::saved_filters::SavedFilters;
 
 /// Limits per page.
 const PAGE_SIZE: i64 = 50;
@@ -113,7 +112,7 @@ impl LimitsParams {
     }
 
     fn query_string(&self, kind: &str, sort: &str, more: (&str, &str)) -> String {
-        SavedFilters::query_of(&[("q", &self.q), ("kind", kind), ("sort", sort), more])
+        format::query_string(&[("q", &self.q), ("kind", kind), ("sort", sort), more])
     }
 }
 

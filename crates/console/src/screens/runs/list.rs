@@ -8,10 +8,10 @@ use axum::Router;
 use axum::extract::Query;
 use axum::routing::get;
 use deadpool_postgres::Transaction;
+use queue::RunId;
 use queue::insight::eta::{MAX_TASKS_OF_LIST, etas};
 use queue::insight::runs::{self, COUNT_LIMIT, RunPage as Listing, RunQuery, RunSummary};
 use queue::run::RunState;
-use queue::{RunId, saved_filter};
 use serde::Deserialize;
 
 use crate::escape::Markup;
@@ -22,7 +22,6 @@ use crate::http::error::{HandlerResult, HttpError};
 use crate::http::request::RequestContext;
 use crate::page::format;
 use crate::page::layout::{Layout, render};
-use crate::screens::saved_filters::SavedFilters;
 
 /// Runs per page.
 const PAGE_SIZE: i64 = 50;
@@ -67,33 +66,33 @@ pub(crate) struct RunsParams {
     /// state of the runs
     #[serde(default)]
     #[param(value_type = RunState, inline)]
-    pub(crate) state: String,
+    state: String,
     /// runs that include this job
     #[serde(default)]
-    pub(crate) job: String,
+    job: String,
     /// runs fired by this schedule
     #[serde(default)]
-    pub(crate) schedule: String,
+    schedule: String,
     /// runs that started at this time or later, such as 2026-12-01T14:00
     #[serde(default)]
     #[param(value_type = String, example = "2026-12-01T14:00")]
-    pub(crate) from: String,
+    from: String,
     /// runs that started at this time or earlier
     #[serde(default)]
     #[param(value_type = String, example = "2026-12-02T14:00")]
-    pub(crate) to: String,
+    to: String,
     /// time zone of `from` and `to`, such as Europe/Berlin; UTC if it is missing
     #[serde(default)]
     #[param(value_type = String, example = "UTC")]
-    pub(crate) zone: String,
+    zone: String,
     /// `next` of the previous page
     #[serde(default)]
     #[param(value_type = i64)]
-    pub(crate) after: String,
+    after: String,
 }
 
 impl RunsParams {
-    pub(super) fn query(&self) -> Result<RunQuery, FilterError> {
+    fn query(&self) -> Result<RunQuery, FilterError> {
         let given = |text: &str| (!text.trim().is_empty()).then(|| text.trim().to_owned());
         let state = given(&self.state).map(|word| word.parse()).transpose();
         let after = given(&self.after).map(|id| id.parse()).transpose();
@@ -111,24 +110,18 @@ impl RunsParams {
         })
     }
 
-    /// Returns the conditions of the filter, by the names of the parameters.
-    pub(super) fn conditions(&self) -> [(&'static str, &str); 6] {
+    /// Returns the query string with another state and cursor.
+    fn query_string(&self, state: &str, after: &str) -> String {
         let period = !(self.from.trim().is_empty() && self.to.trim().is_empty());
-        [
-            ("state", &self.state),
+        format::query_string(&[
+            ("state", state),
             ("job", &self.job),
             ("schedule", &self.schedule),
             ("from", &self.from),
             ("to", &self.to),
             ("zone", if period { &self.zone } else { "" }),
-        ]
-    }
-
-    /// Returns the query string with another state and cursor.
-    pub(super) fn query_string(&self, state: &str, after: &str) -> String {
-        let [_, conditions @ ..] = self.conditions();
-        let pairs = [("state", state)].into_iter().chain(conditions).chain([("after", after)]);
-        SavedFilters::query_of(&pairs.collect::<Vec<_>>())
+            ("after", after),
+        ])
     }
 
     /// Returns the URL of the list with another state or cursor.
@@ -146,7 +139,6 @@ struct RunsPage {
     params: RunsParams,
     listing: Listing,
     timed_out: bool,
-    saved: SavedFilters,
 }
 
 impl RunsPage {
@@ -198,22 +190,12 @@ async fn show(context: RequestContext, Query(params): Query<RunsParams>) -> Hand
     let mut session = context.session().await?;
     let tx = session.begin_read().await?;
     let viewer = context.viewer(&tx).await?;
-    let mut timed_out = false;
-    let listing = match data(&tx, &params).await {
-        Err(error) if error.timed_out() => {
-            timed_out = true;
-            Listing::default()
-        }
-        listing => listing?,
+    let (listing, timed_out) = match data(&tx, &params).await {
+        Err(error) if error.timed_out() => (Listing::default(), true),
+        listing => (listing?, false),
     };
-    let mut all = Vec::new();
-    if !timed_out {
-        all = saved_filter::saved_filters(&*tx, "runs").await?;
-    }
-    let query = params.query_string(&params.state, "");
-    let saved = SavedFilters { screen: "runs", all, query };
     let page = Layout::new(&context, "Runs", viewer);
-    render(&RunsPage { page, params, listing, timed_out, saved })
+    render(&RunsPage { page, params, listing, timed_out })
 }
 
 async fn save_as(

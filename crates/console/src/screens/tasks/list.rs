@@ -5,14 +5,13 @@ use std::sync::Arc;
 use askama::Template;
 use axum::Router;
 use axum::extract::Query;
-use axum::http::Uri;
 use axum::routing::get;
 use deadpool_postgres::Transaction;
 use jiff::Timestamp;
 use queue::insight::tasks::{
     self, COUNT_LIMIT, PageCursor, TaskCounts, TaskOrder, TaskQuery, TaskSummary,
 };
-use queue::{Outcome, State, TaskId, saved_filter};
+use queue::{Outcome, State, TaskId};
 use serde::{Deserialize, Serialize};
 
 use crate::filter::{self, FilterError};
@@ -22,7 +21,6 @@ use crate::http::error::{HandlerResult, HttpError};
 use crate::http::request::RequestContext;
 use crate::page::format;
 use crate::page::layout::{Layout, render};
-use crate::screens::saved_filters::SavedFilters;
 
 /// Tasks per page.
 const PAGE_SIZE: usize = 50;
@@ -108,37 +106,8 @@ impl TasksParams {
 
     /// Returns the query string with one more parameter.
     fn query_string_with(&self, sort: &str, more: (&str, &str)) -> String {
-        SavedFilters::query_of(&[("q", &self.q), ("sort", sort), more])
+        format::query_string(&[("q", &self.q), ("sort", sort), more])
     }
-}
-
-/// Reads the parameters of the Tasks screen from the query string of a saved filter.
-fn tasks_params(query: &str) -> Option<TasksParams> {
-    let uri: Uri = format!("/?{query}").parse().ok()?;
-    Query::try_from_uri(&uri).ok().map(|Query(params)| params)
-}
-
-/// Parses a saved filter of the Tasks screen.
-///
-/// # Errors
-/// Returns message and hint if the query string is not a valid filter.
-pub fn parse_saved_filter(query: &str) -> Result<TaskQuery, (String, String)> {
-    let params = tasks_params(query).ok_or_else(|| {
-        ("the saved filter is invalid".to_owned(), "save the filter again".to_owned())
-    })?;
-    params.query().map_err(|error| (error.message, error.hint))
-}
-
-/// Returns the text of a saved filter of the Tasks screen, or else its query string.
-#[must_use]
-pub fn saved_filter_text(query: &str) -> String {
-    tasks_params(query).map_or_else(|| query.to_owned(), |params| params.q)
-}
-
-/// Returns the query string that a saved filter of the Tasks screen with this text has.
-#[must_use]
-pub fn saved_filter_query(text: &str) -> String {
-    SavedFilters::query_of(&[("q", text)])
 }
 
 /// A page of tasks.
@@ -164,7 +133,6 @@ struct TasksPage {
     filter_error: Option<FilterError>,
     timed_out: bool,
     counts: TaskCounts,
-    saved: SavedFilters,
 }
 
 impl TasksPage {
@@ -258,14 +226,9 @@ async fn show(context: RequestContext, Query(params): Query<TasksParams>) -> Han
             listing => listing?,
         },
     };
-    let (mut counts, mut all) = (TaskCounts::default(), Vec::new());
-    if !timed_out {
-        counts = tasks::counts(&*tx).await?;
-        all = saved_filter::saved_filters(&*tx, "tasks").await?;
-    }
-    let saved = SavedFilters { screen: "tasks", all, query: params.query_string(&params.sort) };
+    let counts = if timed_out { TaskCounts::default() } else { tasks::counts(&*tx).await? };
     let page = Layout::new(&context, "Tasks", viewer);
-    render(&TasksPage { page, params, query, listing, filter_error, timed_out, counts, saved })
+    render(&TasksPage { page, params, query, listing, filter_error, timed_out, counts })
 }
 
 /// Parameters of a download.
