@@ -14,13 +14,9 @@ help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | while IFS=$$'\t' read -r target text; \
 	do printf '  make %-12s %s\n' "$$target" "$$text"; done
 
-schema: ## Write schema.sql from the files in schema/
+schema: ## Write schema.sql, and the contents of schema/00_begin.sql, from the files in schema/
 	@# TO=FILE writes another file: tests/project/tidy_schema.rs compares it with schema.sql.
-	@rule=$$(printf -- '-%.0s' {1..100}); \
-	{ echo '-- Generated from schema/ by `make schema`: change the files there, not this one.'; \
-	for part in schema/*.sql; do \
-	  title="-- $$part $$rule"; printf '\n%s\n\n' "$${title:0:100}"; cat "$$part"; \
-	done; } > $(or $(TO),schema.sql)
+	@schema/build $(or $(TO),schema.sql)
 
 settings: cargo ## Write the table of docs/worker.md from the worker's settings
 	cargo test -p tests --locked -- --ignored settings_table

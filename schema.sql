@@ -7,50 +7,62 @@
 -- Apply with `psql -f schema.sql` or `pgmill init`, as superuser or as a role with CREATEROLE and
 -- CREATE on the database. Applying the file again changes nothing.
 --
--- Contents, in the order in which a task passes through them:
---   01_roles, 02_types
---   03_settings        settings of the fleet, version of the schema, audit: actions of operators
---   04_capacity        priorities, queues, profiles, groups, limits
---   04_targets         other databases in which tasks run
---   04_queue_conditions   while which conditions workers claim from a queue
---   05_tasks           live tasks, one live task per deduplication key
---   06_attempts        one row per finished attempt, one partition per day
---   06_prune           what is old or no longer needed is deleted
---   07_workers         live workers, all workers since the start of the history, orders to them, progress
---   08_limits          which limits apply to a task, and the creation of missing ones
---   08_permits         blocked <-> pending
---   08_suspects        the tasks that ran when the server crashed
---   08_watched_lanes   whether an enqueue notifies the workers
---   09_enqueue         -> scheduled | blocked | pending
---   09_notifications   events that are reported, and the outbox of notifications
---   (claim)            pending -> running      crates/queue/src/transition/claim.rs
---   10_finish          complete: running -> finished     in the task's own transaction
---                      fail, release_claim, reclaim: running -> scheduled | blocked | pending | finished
---   11_notification_delivery   notifications -> sent | dead
---   11_operator        cancel, retry, pause, resume, drain
---   11_subscriptions   set, remove, enable and test subscriptions; their status
---   12_jobs            graphs of tasks
---   13_dependencies    edges that hold in every run, and the lineage
---   14_schedules       when jobs run automatically
---   15_runs            a run is a frozen copy of jobs
---   16_run_advance     ready tasks are inserted into mill.tasks
---   16_run_control     cancel, restart and rerun of runs
---   16_run_notifications   notifications of the end of a run
---   17_schedule_ticks  a fire is a run with a schedule and a fire time; each happens once
---   18_schedule_views  status of schedules, the runs that they fired, dry run
---   19_views           monitoring: running tasks, status, history, failures, input for autoscalers
---   20_citus           two-phase commit on a coordinator of Citus
---   20_sequences       sequences that are behind their tables, as after a switch to a logical replica
---   20_wait            CALL mill.wait returns when a task has ended
---   20_why             why a task is not running
---   21_grants          privileges that are not granted beside their object
---   22_statistics      ANALYZE of tables without statistics, after the transaction
+-- Contents, in the order in which a task passes through the files (make schema writes the list):
+--
+--   01_roles                      105  Roles: the owner of all objects, and the rights of programs and people
+--   02_types                      266  Types: enums and domains
+--   03_settings                   375  Settings of the fleet, version of the schema, and audit of actions
+--   04_capacity                   591  Capacity: priorities, queues, profiles, groups and limits
+--   05_maintenance               1137  Maintenance windows: periods in which the whole fleet is paused
+--   06_queue_conditions          1238  Conditions of queues: workers claim nothing while one does not hold
+--   07_routines                  1406  Routines of profiles: a profile restricted to calls of allowed routines
+--   08_targets                   1493  Targets: other databases in which tasks run
+--   09_tasks                     1746  Tasks: live tasks and their deduplication keys
+--   10_attempts                  2078  Attempts: the history, in daily partitions
+--   11_prune                     2240  Prune: deletes what is older than its retention, or no longer needed
+--   12_workers                   2499  Workers: live ones with their heartbeats, cancel requests, progress
+--   13_limits                    2641  Limits of a task: which ones apply, and the creation of missing ones
+--   14_permits                   2816  Permits: blocked <-> pending
+--   15_suspects                  3282  Suspects: tasks that ran when the server crashed
+--   16_watched_lanes             3393  Watched lanes: whether an enqueue has to wake a worker
+--   17_enqueue                   3498  Enqueue: -> scheduled | blocked | pending, in the caller's transaction
+--   18_notifications             3893  Notifications: which events are reported to whom, and the outbox
+--   19_finish                    4134  Finish: complete, fail, release, reclaim: running -> the other states
+--   20_notification_delivery     4635  Delivery of notifications: claim, end of an attempt, backlogs
+--   21_operator                  5028  Operator functions: cancel, retry, pause, resume, drain
+--   22_subscriptions             5464  Subscriptions: functions for operators, and status for viewers
+--   23_task_changes              5748  Changes of waiting tasks: -> scheduled | blocked | pending
+--   24_task_purge                5887  Purge: all waiting tasks of a queue -> finished
+--   25_jobs                      5921  Jobs: named sets of tasks with edges
+--   26_dependencies              6469  Dependencies: edges that hold in every run that contains both tasks
+--   27_job_versions              6640  Versions of jobs: what each change of a definition changed
+--   28_schedules                 6686  Schedules: when jobs run automatically
+--   29_runs                      7227  Runs: tables, start, tasks added later
+--   30_unstored                  7774  Unstored data of runs: erased when the run ends
+--   31_run_advance               7839  Advance of runs: waiting -> ready -> released -> finished
+--   32_run_approvals             8302  Approvals: tasks of a run that a person has to approve
+--   33_run_control               8418  Control of runs: cancel, restart, rerun, and the retry of a task
+--   34_run_deadlines             8677  Deadlines and timeouts of runs
+--   35_run_notifications         8806  Notifications of the end of a run, in its transaction
+--   36_run_status                8881  Status of runs: their tasks by state
+--   37_schedule_backfills        8934  Backfills: runs of a schedule for instants in the past
+--   38_schedule_run_now          9216  Runs of schedules that an operator starts
+--   39_schedule_ticks            9278  Ticks of schedules: whether a due schedule fires, its runs and its log
+--   40_idempotency               9798  Idempotency keys of requests
+--   41_schedule_views            9860  Status of schedules, the runs that they fired, and a dry run of a tick
+--   42_views                    10053  Monitoring: running tasks, status, history, failures, run times
+--   43_citus                    10466  Citus: exactly once for tasks that write distributed tables
+--   44_sequences                10526  Sequences that are behind the rows of their tables
+--   45_wait                     10617  Wait: procedures that return when a task or a run has ended
+--   46_why                      10699  Why: one sentence about a task or a run
+--   47_grants                   11082  Privileges on all objects, and the end of the transaction
+--   48_statistics               11153  ANALYZE of tables that hold rows and have no statistics
 --
 -- All names are schema-qualified and search_path is pg_catalog throughout, so that objects in a caller's
 -- schema cannot shadow them. PostgreSQL checks SQL functions, views and the types of variables when it
 -- creates them, so the files create each object before the objects that use it.
 --
--- The transaction begins here and ends in 21_grants.sql.
+-- The transaction begins here and ends in 47_grants.sql.
 
 BEGIN;
 
@@ -92,10 +104,12 @@ $$;
 
 -- schema/01_roles.sql -----------------------------------------------------------------------------
 
--- Roles. mill_owner owns every object. mill_worker is for the control sessions of workers. mill_producer
--- enqueues tasks and starts runs. mill_viewer reads. mill_operator controls the fleet and has the rights
--- of mill_producer and mill_viewer. None of these roles can log in; the logins of people and programs
--- are made members of them.
+-- Roles: the owner of all objects, and the rights of programs and people.
+--
+-- mill_owner owns every object. mill_worker is for the control sessions of workers. mill_producer
+-- enqueues tasks and starts runs. mill_viewer reads. mill_operator controls the fleet and has the
+-- rights of mill_producer and mill_viewer. None of these roles can log in; the logins of people and
+-- programs are made members of them.
 --
 -- Roles belong to the cluster and may exist already. The schema may exist, too: then the end of this file checks its
 -- owner and its version. The files after this one run as mill_owner.
@@ -251,7 +265,9 @@ GRANT EXECUTE ON FUNCTION mill.may_act_as TO mill_producer, mill_viewer;
 
 -- schema/02_types.sql -----------------------------------------------------------------------------
 
--- Types: enums and domains. The programs have the same enums (tests/project/schema.rs compares them).
+-- Types: enums and domains.
+--
+-- The programs have the same enums (tests/project/schema.rs compares them).
 
 DO $$
 BEGIN
@@ -358,8 +374,9 @@ COMMENT ON TYPE mill.backfill_state IS
 
 -- schema/03_settings.sql --------------------------------------------------------------------------
 
--- Settings: version of the schema, settings of the whole fleet, audit of operators' actions, and whether the
--- current user may read statements.
+-- Settings of the fleet, version of the schema, and audit of actions.
+--
+-- Also decides whether the current user may read statements.
 --
 -- An action and its audit row commit together or not at all. Only functions of mill_owner write to
 -- mill.audit.
@@ -573,13 +590,15 @@ COMMENT ON FUNCTION mill.caller_sees_statements IS
 
 -- schema/04_capacity.sql --------------------------------------------------------------------------
 
--- Capacity: priorities, queues, profiles, groups and limits, and the functions that change them. These settings decide
--- which task runs next, as which login, and how many tasks run at once.
+-- Capacity: priorities, queues, profiles, groups and limits.
+--
+-- The settings here, and the functions that change them, decide which task runs next, as which login,
+-- and how many tasks run at once.
 --
 -- The limits of queues and concurrency keys are stored in mill.limits. The limit of a group is stored in mill.groups
 -- and counts the tasks of each run separately, so mill.limits has one row for each run that uses the group. The view
 -- mill.effective_limits combines both tables. A function that changes a limit also applies the change to existing
--- tasks, with mill.enforce_limits (08_permits.sql).
+-- tasks, with mill.enforce_limits (14_permits.sql).
 
 -- Priorities --------------------------------------------------------------------------------------
 
@@ -1115,10 +1134,12 @@ COMMENT ON FUNCTION mill.drop_group IS
     'Removes a group that has no live tasks. Returns false if it does not exist. Requires READ COMMITTED';
 GRANT EXECUTE ON FUNCTION mill.drop_group TO mill_operator;
 
--- schema/04_maintenance.sql -----------------------------------------------------------------------
+-- schema/05_maintenance.sql -----------------------------------------------------------------------
 
--- Maintenance: a window is a period in which the whole fleet is paused. It begins at once or at a planned time,
--- and ends at a given time or when an operator resumes the fleet.
+-- Maintenance windows: periods in which the whole fleet is paused.
+--
+-- A window begins at once or at a planned time, and ends at a given time or when an operator resumes
+-- the fleet.
 --
 -- Each claim reads this table, so a pause takes effect with its commit. Workers need not be told: a claim that starts
 -- afterwards returns no task, and the first poll after the end of the window finds the waiting tasks.
@@ -1214,9 +1235,9 @@ COMMENT ON FUNCTION mill.resume_fleet IS
     'that were ended or removed';
 GRANT EXECUTE ON FUNCTION mill.resume_fleet TO mill_operator;
 
--- schema/04_queue_conditions.sql ------------------------------------------------------------------
+-- schema/06_queue_conditions.sql ------------------------------------------------------------------
 
--- Conditions of queues: while a condition does not hold, workers claim nothing from the queue.
+-- Conditions of queues: workers claim nothing while one does not hold.
 --
 -- Workers do not evaluate the conditions when they claim. About once a second, the poll of one worker calls
 -- mill.check_queue_conditions, which stores in mill.queues.held_back what the claim reads, as it reads
@@ -1382,9 +1403,9 @@ COMMENT ON FUNCTION mill.set_queue_conditions IS
     'hold, the queue is held back, as if it were paused. Workers check the conditions about once a second';
 GRANT EXECUTE ON FUNCTION mill.set_queue_conditions TO mill_operator;
 
--- schema/04_routines.sql --------------------------------------------------------------------------
+-- schema/07_routines.sql --------------------------------------------------------------------------
 
--- Routines of profiles: a profile can be restricted to tasks that consist of one call of an allowed routine.
+-- Routines of profiles: a profile restricted to calls of allowed routines.
 --
 -- The check is a list of accepted forms, not a search for forbidden ones: the statement has to match one
 -- regular expression as a whole, which covers no comment, no operator, no nested call and no second
@@ -1469,11 +1490,13 @@ COMMENT ON FUNCTION mill.set_profile_routines IS
     'Restricts a profile to tasks that call one of these routines, given as schema.routine; null: any statement. '
     'Applies to later enqueues, retries and runs. For mill_owner only';
 
--- schema/04_targets.sql ---------------------------------------------------------------------------
+-- schema/08_targets.sql ---------------------------------------------------------------------------
 
--- Targets: other databases in which tasks run. A target is a profile whose login connects to another
--- database than the queue's. In that database, the schema mill_target (crates/queue/src/receipt/schema.sql) holds a
--- receipt of each task that has succeeded there.
+-- Targets: other databases in which tasks run.
+--
+-- A target is a profile whose login connects to another database than the queue's. In that database,
+-- the schema mill_target (crates/queue/src/receipt/schema.sql) holds a receipt of each task that has
+-- succeeded there.
 --
 -- Effects and receipt commit together in the target. The queue records the end of the task afterwards. If it
 -- is unknown whether an attempt has committed, a worker resolves the attempt: it writes a higher epoch into the
@@ -1625,7 +1648,7 @@ GRANT EXECUTE ON FUNCTION mill.record_target_epoch TO mill_worker;
 
 -- Conditions of targets ---------------------------------------------------------------------------
 --
--- They are those of queues (04_queue_conditions.sql), evaluated in the target. About once a second, one worker that
+-- They are those of queues (06_queue_conditions.sql), evaluated in the target. About once a second, one worker that
 -- reaches the target calls mill_target.check_conditions there, and stores the result here. The polls of workers read
 -- it, so that the claim need not.
 
@@ -1720,10 +1743,11 @@ COMMENT ON FUNCTION mill.set_target_conditions IS
     'target about once a second';
 GRANT EXECUTE ON FUNCTION mill.set_target_conditions TO mill_operator;
 
--- schema/05_tasks.sql -----------------------------------------------------------------------------
+-- schema/09_tasks.sql -----------------------------------------------------------------------------
 
--- Tasks: live tasks and their deduplication keys. A finished task leaves mill.tasks in the transaction that
--- writes its row of mill.attempts.
+-- Tasks: live tasks and their deduplication keys.
+--
+-- A finished task leaves mill.tasks in the transaction that writes its row of mill.attempts.
 --
 -- A running task has a token, a worker and a session; tasks in other states have none of them. Every change
 -- of a running task names its token. A task is blocked exactly while it waits for a permit.
@@ -2051,11 +2075,13 @@ COMMENT ON TABLE mill.dedup_keys IS
 REVOKE INSERT, UPDATE, DELETE ON mill.dedup_keys FROM mill_worker;
 GRANT SELECT ON mill.dedup_keys TO mill_worker;
 
--- schema/06_attempts.sql --------------------------------------------------------------------------
+-- schema/10_attempts.sql --------------------------------------------------------------------------
 
--- Attempts: the history, in daily partitions that are created in advance and dropped as a whole.
+-- Attempts: the history, in daily partitions.
 --
--- Rows of mill.attempts are only inserted. 06_prune.sql drops old partitions.
+-- Partitions are created in advance, and dropped as a whole.
+--
+-- Rows of mill.attempts are only inserted. 11_prune.sql drops old partitions.
 
 CREATE TABLE IF NOT EXISTS mill.attempts (
     finished_at timestamptz NOT NULL,
@@ -2211,10 +2237,12 @@ COMMENT ON FUNCTION mill.prepare_history IS
 GRANT EXECUTE ON FUNCTION mill.prepare_history TO mill_worker;
 DO $$ BEGIN PERFORM mill.prepare_history(); END $$;
 
--- schema/06_prune.sql -----------------------------------------------------------------------------
+-- schema/11_prune.sql -----------------------------------------------------------------------------
 
--- Prune: deletes what is older than its retention, or no longer needed. Each part is a call and a transaction of its
--- own for workers, so that none waits for another one and no lock is held for long.
+-- Prune: deletes what is older than its retention, or no longer needed.
+--
+-- Each part is a call and a transaction of its own for workers, so that none waits for another one and
+-- no lock is held for long.
 --
 -- What counts is the time that the clock of the server shows. A clock that is wrong for a while must not delete
 -- history, so a part that deletes by age first asks mill.clock_is_trusted.
@@ -2468,10 +2496,11 @@ COMMENT ON FUNCTION mill.prune IS
     'number of partitions dropped';
 GRANT EXECUTE ON FUNCTION mill.prune TO mill_worker;
 
--- schema/07_workers.sql ---------------------------------------------------------------------------
+-- schema/12_workers.sql ---------------------------------------------------------------------------
 
--- Workers: live workers with their heartbeats and their reserved readers, the process behind each worker id,
--- requests to cancel running tasks, and the progress that running tasks report.
+-- Workers: live ones with their heartbeats, cancel requests, progress.
+--
+-- Also the reserved readers of each worker, and the process behind each worker id.
 --
 -- mill.workers and mill.progress are unlogged: they describe the present, and are empty after a crash.
 
@@ -2609,9 +2638,9 @@ COMMENT ON COLUMN mill.progress.message IS 'Text after the percentage of that no
 COMMENT ON COLUMN mill.progress.notices IS 'Last notices of any other form, newest last';
 GRANT SELECT, INSERT, UPDATE, DELETE ON mill.progress TO mill_worker;
 
--- schema/08_limits.sql ----------------------------------------------------------------------------
+-- schema/13_limits.sql ----------------------------------------------------------------------------
 
--- Limits of a task: which limits apply to a task, and the creation of the limits that do not exist yet.
+-- Limits of a task: which ones apply, and the creation of missing ones.
 --
 -- A default limit of a concurrency key and the limit of a group within a run are rows that somebody has to insert. A
 -- transaction that enqueues does not: two of them that use the same new limits in opposite order would wait for each
@@ -2784,7 +2813,7 @@ COMMENT ON FUNCTION mill.has_group_permit IS
     'Returns whether a pending task of the group has the permit that the group requires';
 GRANT EXECUTE ON FUNCTION mill.has_group_permit TO mill_worker;
 
--- schema/08_permits.sql ---------------------------------------------------------------------------
+-- schema/14_permits.sql ---------------------------------------------------------------------------
 
 -- Permits: blocked <-> pending.
 --
@@ -3250,9 +3279,11 @@ COMMENT ON FUNCTION mill.reconcile_limits IS
     'within limit_reconciliation.pause of the previous one returns false and does nothing';
 GRANT EXECUTE ON FUNCTION mill.reconcile_limits TO mill_worker;
 
--- schema/08_suspects.sql --------------------------------------------------------------------------
+-- schema/15_suspects.sql --------------------------------------------------------------------------
 
--- Suspects: which tasks ran when the server crashed, and the rule by which the one that crashes it is found.
+-- Suspects: tasks that ran when the server crashed.
+--
+-- They run one at a time, by which the one that crashes the server is found.
 --
 -- A crash interrupts all running tasks, and one of them may have caused it. So these tasks, the suspects, get one more
 -- limit, which permits one of them at a time. A crash while a suspect holds the permit counts as a crash of this task
@@ -3359,9 +3390,11 @@ COMMENT ON FUNCTION mill.interruptions IS
     'attempts, since when, and the last error; zero while the history is locked';
 GRANT EXECUTE ON FUNCTION mill.interruptions TO mill_viewer;
 
--- schema/08_watched_lanes.sql ---------------------------------------------------------------------
+-- schema/16_watched_lanes.sql ---------------------------------------------------------------------
 
--- Wake-ups by enqueues: in which lanes a worker with free readers looks for tasks every few milliseconds.
+-- Watched lanes: whether an enqueue has to wake a worker.
+--
+-- A worker with free readers looks for tasks in these lanes every few milliseconds.
 --
 -- An enqueue notifies the workers if no worker watches the lane of its task. A worker that has just found a task
 -- watches its lanes, so tasks that follow each other closely cause no notification. All that is known about this is the
@@ -3462,7 +3495,7 @@ COMMENT ON FUNCTION mill.watch_lanes IS
     'the next enqueue notifies';
 GRANT EXECUTE ON FUNCTION mill.watch_lanes TO mill_worker;
 
--- schema/09_enqueue.sql ---------------------------------------------------------------------------
+-- schema/17_enqueue.sql ---------------------------------------------------------------------------
 
 -- Enqueue: -> scheduled | blocked | pending, in the caller's transaction.
 --
@@ -3857,16 +3890,16 @@ COMMENT ON FUNCTION mill.enqueue IS
     'that task and raises a notice. options: {"tags": ["etl"], "metadata": {"owner": "bi"}}';
 GRANT EXECUTE ON FUNCTION mill.enqueue TO mill_producer;
 
--- schema/09_notifications.sql ---------------------------------------------------------------------
+-- schema/18_notifications.sql ---------------------------------------------------------------------
 
--- Notifications: which events are reported to whom, and the outbox of notifications.
+-- Notifications: which events are reported to whom, and the outbox.
 --
 -- The transaction that causes an event inserts a row of mill.notifications for each subscription that
 -- matches the event, so a notification exists exactly if the event was committed. The insert locks
 -- nothing that another event could wait for. Successful tasks are not events: mill.complete does not
 -- look at subscriptions.
 --
--- The duty notifier of the workers delivers the rows: 11_notification_delivery.sql.
+-- The duty notifier of the workers delivers the rows: 20_notification_delivery.sql.
 
 DO $$
 BEGIN
@@ -4098,10 +4131,11 @@ COMMENT ON FUNCTION mill.notify_attempt IS
     'Inserts the notifications of an attempt that did not succeed, for mill.record_attempt';
 GRANT EXECUTE ON FUNCTION mill.notify_attempt TO mill_worker;
 
--- schema/10_finish.sql ----------------------------------------------------------------------------
+-- schema/19_finish.sql ----------------------------------------------------------------------------
 
--- End of an attempt: complete, fail, release_claim, reclaim. Every change requires the token of the
--- claim; if the claim is lost, nothing changes.
+-- Finish: complete, fail, release, reclaim: running -> the other states.
+--
+-- Every change requires the token of the claim; if the claim is lost, nothing changes.
 --
 -- mill.complete is called in the task's own transaction, by the login of the task, so that effects and
 -- completion commit together. It accepts the token only in the session that the claim names: a success that
@@ -4110,7 +4144,7 @@ GRANT EXECUTE ON FUNCTION mill.notify_attempt TO mill_worker;
 --
 -- When a task of a run finishes, the same transaction appends one row to mill.run_events. It takes no
 -- lock that another task of the run could wait for. mill.run_events is declared here and not in
--- 15_runs.sql, because mill.complete has a variable of its row type.
+-- 29_runs.sql, because mill.complete has a variable of its row type.
 
 CREATE TABLE IF NOT EXISTS mill.run_events (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -4294,7 +4328,7 @@ COMMENT ON FUNCTION mill.complete IS
     'Everybody may execute it, because it requires the tokens of the claims and the sessions that they name, or a '
     'login of mill_worker. Error MT001: a claim is lost. Error MT002: the current transaction is not the one that was '
     'begun for the tasks';
--- PUBLIC gets the EXECUTE privilege in 21_grants.sql, after the REVOKE on all routines.
+-- PUBLIC gets the EXECUTE privilege in 47_grants.sql, after the REVOKE on all routines.
 
 -- As mill.complete, but for one task that ended just now. Without arrays, and with fewer settings, the
 -- call is cheaper. It does not call mill.record_attempt, which cannot pass on the result of the task. The
@@ -4598,9 +4632,9 @@ COMMENT ON FUNCTION mill.reclaim IS
     'unknown, a task that reaches settings.max_crashes as lost. released: whether the task will be attempted again';
 GRANT EXECUTE ON FUNCTION mill.reclaim TO mill_worker;
 
--- schema/11_notification_delivery.sql -------------------------------------------------------------
+-- schema/20_notification_delivery.sql -------------------------------------------------------------
 
--- Delivery of notifications: claim, end of an attempt, delivery inside the database, backlogs of queues.
+-- Delivery of notifications: claim, end of an attempt, backlogs.
 --
 -- A sender claims the notifications of a message with next_attempt_at in the future, sends the message
 -- without an open transaction, and then records the result. If the sender dies in between, another one
@@ -4991,11 +5025,12 @@ COMMENT ON FUNCTION mill.check_backlogs IS
     'than 10 seconds ago. Returns the number of notifications';
 GRANT EXECUTE ON FUNCTION mill.check_backlogs TO mill_worker;
 
--- schema/11_operator.sql --------------------------------------------------------------------------
+-- schema/21_operator.sql --------------------------------------------------------------------------
 
--- Operator functions: cancel and retry a task; pause and resume a queue, set its shared commit; drain a
--- worker. Limits, groups and priorities are in 04_capacity.sql, runs in 16_run_control.sql, schedules in
--- 14_schedules.sql.
+-- Operator functions: cancel, retry, pause, resume, drain.
+--
+-- Limits, groups and priorities are in 04_capacity.sql, runs in 33_run_control.sql, schedules in
+-- 28_schedules.sql.
 --
 -- Each function records the change in mill.audit.
 
@@ -5426,10 +5461,11 @@ COMMENT ON FUNCTION mill.drain IS
     'Makes a worker stop claiming tasks, or resume (draining => false). Returns false if the worker does not exist';
 GRANT EXECUTE ON FUNCTION mill.drain TO mill_operator;
 
--- schema/11_subscriptions.sql ---------------------------------------------------------------------
+-- schema/22_subscriptions.sql ---------------------------------------------------------------------
 
--- Subscriptions: functions for operators, each of which records the change in mill.audit; status of
--- subscriptions and notifications for viewers.
+-- Subscriptions: functions for operators, and status for viewers.
+--
+-- Each function records the change in mill.audit.
 
 CREATE OR REPLACE FUNCTION mill.check_filters(subscription mill.subscriptions) RETURNS void
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -5709,9 +5745,9 @@ COMMENT ON VIEW mill.visible_notifications IS
     'Notifications for mill_viewer: pending, sent within a day, or dead. Hides error messages if '
     'settings.hide_statements is set';
 
--- schema/11_task_changes.sql ----------------------------------------------------------------------
+-- schema/23_task_changes.sql ----------------------------------------------------------------------
 
--- Changes of tasks that wait: scheduled, blocked or pending -> scheduled | blocked | pending.
+-- Changes of waiting tasks: -> scheduled | blocked | pending.
 --
 -- A task that gets other limits or another due time gives its permits back and begins again, like a new task. A
 -- task that gets into a lane behind the watermarks of workers is found by their next sweep.
@@ -5848,9 +5884,9 @@ COMMENT ON FUNCTION mill.change_tasks IS
     'changed for them';
 GRANT EXECUTE ON FUNCTION mill.change_tasks TO mill_operator;
 
--- schema/11_task_purge.sql ------------------------------------------------------------------------
+-- schema/24_task_purge.sql ------------------------------------------------------------------------
 
--- Purge: scheduled | blocked | pending -> finished, for all waiting tasks of a queue.
+-- Purge: all waiting tasks of a queue -> finished.
 
 CREATE OR REPLACE FUNCTION mill.purge_queue(queue text, max_count integer DEFAULT 500, after bigint DEFAULT 0,
     up_to bigint DEFAULT NULL, OUT cancelled bigint, OUT last_id bigint)
@@ -5882,11 +5918,11 @@ COMMENT ON FUNCTION mill.purge_queue IS
     'found';
 GRANT EXECUTE ON FUNCTION mill.purge_queue TO mill_operator;
 
--- schema/12_jobs.sql ------------------------------------------------------------------------------
+-- schema/25_jobs.sql ------------------------------------------------------------------------------
 
 -- Jobs: named sets of tasks with edges.
 --
--- A job is a definition. Each run copies it (15_runs.sql), so a change affects only later runs. Nothing
+-- A job is a definition. Each run copies it (29_runs.sql), so a change affects only later runs. Nothing
 -- is deleted: tasks and edges that a new definition omits are disabled. mill.check_job ensures that a
 -- job has no cycle, and that a task uses only results of tasks that it waits for.
 
@@ -6430,11 +6466,12 @@ COMMENT ON FUNCTION mill.enable_job_task IS
     'the job or the task does not exist';
 GRANT EXECUTE ON FUNCTION mill.enable_job_task TO mill_operator;
 
--- schema/13_dependencies.sql ----------------------------------------------------------------------
+-- schema/26_dependencies.sql ----------------------------------------------------------------------
 
--- Dependencies: edges between tasks. A dependency holds in every run that contains both tasks,
--- regardless of their jobs. Dependencies and the edges of jobs together form the lineage of the data
--- that the tasks load.
+-- Dependencies: edges that hold in every run that contains both tasks.
+--
+-- They hold regardless of jobs. Dependencies and the edges of jobs together form the lineage of the
+-- data that the tasks load.
 --
 -- The lineage may contain a cycle between jobs that never run together. A run that contains a cycle does
 -- not start.
@@ -6600,9 +6637,11 @@ COMMENT ON FUNCTION mill.downstream IS
     'Returns the tasks that wait for this task, directly or indirectly, with their distance (1: direct)';
 GRANT EXECUTE ON FUNCTION mill.downstream TO mill_viewer;
 
--- schema/13_job_versions.sql ----------------------------------------------------------------------
+-- schema/27_job_versions.sql ----------------------------------------------------------------------
 
--- Versions of jobs: what each change of a definition changed, and back to which version it can be compared.
+-- Versions of jobs: what each change of a definition changed.
+--
+-- A version also says back to which version it can be compared.
 
 CREATE TABLE IF NOT EXISTS mill.job_versions (
     job mill.label NOT NULL REFERENCES mill.jobs ON DELETE CASCADE,
@@ -6644,10 +6683,12 @@ COMMENT ON FUNCTION mill.record_job_version IS
     'old. A function that changes a job calls it before the change, because a job may be older than the table, and '
     'after it';
 
--- schema/14_schedules.sql -------------------------------------------------------------------------
+-- schema/28_schedules.sql -------------------------------------------------------------------------
 
--- Schedules: when jobs run automatically. Tables, declaration and settings; 17_schedule_ticks.sql fires
--- them. This file precedes 15_runs.sql, because mill.create_run takes a row of mill.schedules.
+-- Schedules: when jobs run automatically.
+--
+-- Tables, declaration and settings; 39_schedule_ticks.sql fires them. This file precedes 29_runs.sql,
+-- because mill.create_run takes a row of mill.schedules.
 --
 -- The timing of a schedule is a text that only the programs parse (crate schedule), so that fire times
 -- are computed in one place and stored. next_tick_at is the time at which a tick must process the
@@ -7183,13 +7224,15 @@ COMMENT ON FUNCTION mill.override_schedule IS
     'null: as declared. Returns false if the schedule does not exist';
 GRANT EXECUTE ON FUNCTION mill.override_schedule TO mill_operator;
 
--- schema/15_runs.sql ------------------------------------------------------------------------------
+-- schema/29_runs.sql ------------------------------------------------------------------------------
 
--- Runs: tables, start, tasks added later. Status: 16_run_status.sql.
+-- Runs: tables, start, tasks added later.
+--
+-- Status: 36_run_status.sql.
 --
 -- A job is a named set of tasks with edges. A run is a frozen copy of one or more jobs, merged when
 -- the run starts. The queue does not know about graphs: a task of a run is inserted into mill.tasks
--- when it becomes ready (16_run_advance.sql). Events of finished tasks: mill.run_events, 10_finish.sql.
+-- when it becomes ready (31_run_advance.sql). Events of finished tasks: mill.run_events, 19_finish.sql.
 
 -- Tables ------------------------------------------------------------------------------------------
 
@@ -7728,10 +7771,12 @@ COMMENT ON FUNCTION mill.add_run_task IS
     'from then on also for the new task';
 GRANT EXECUTE ON FUNCTION mill.add_run_task TO mill_producer;
 
--- schema/15_unstored.sql --------------------------------------------------------------------------
+-- schema/30_unstored.sql --------------------------------------------------------------------------
 
--- Unstored data of runs: params and results of tasks whose options store_params and store_output are
--- false. While a run is in progress, its tasks need them; they are erased when the run ends.
+-- Unstored data of runs: erased when the run ends.
+--
+-- These are params and results of tasks whose options store_params and store_output are false. While a
+-- run is in progress, its tasks need them.
 
 CREATE OR REPLACE FUNCTION mill.options_with_results(run_id bigint, params jsonb, options mill.task_options)
 RETURNS mill.task_options
@@ -7791,9 +7836,11 @@ $$;
 COMMENT ON FUNCTION mill.check_stored IS
     'Raises an error if these tasks of an ended run cannot run again, because params or results were not stored';
 
--- schema/16_run_advance.sql -----------------------------------------------------------------------
+-- schema/31_run_advance.sql -----------------------------------------------------------------------
 
--- Advance of runs: a task goes waiting -> ready -> released -> finished. Cancel and restart: 16_run_control.sql.
+-- Advance of runs: waiting -> ready -> released -> finished.
+--
+-- Cancel and restart: 33_run_control.sql.
 --
 -- mill.advance_run locks the row of the run, removes the events of finished tasks from mill.run_events,
 -- updates the counters of each child, and releases the tasks that are ready. All of this happens in one
@@ -8252,9 +8299,9 @@ COMMENT ON FUNCTION mill.advance_run IS
     'ended: final state, if this call finished the run';
 GRANT EXECUTE ON FUNCTION mill.advance_run TO mill_worker;
 
--- schema/16_run_approvals.sql ---------------------------------------------------------------------
+-- schema/32_run_approvals.sql ---------------------------------------------------------------------
 
--- Approvals: a task of a run that a person has to approve before it starts.
+-- Approvals: tasks of a run that a person has to approve.
 --
 -- When its parents have ended as its edges require, such a task is ready, and mill.release_ready leaves it out. The
 -- transaction of mill.approve releases it, so a task that is ready and needs approval is not decided. Every
@@ -8368,9 +8415,9 @@ CREATE OR REPLACE VIEW mill.approvals_needed AS
     WHERE t.approval AND t.state = 'ready' AND t.approval_since IS NOT NULL;
 COMMENT ON VIEW mill.approvals_needed IS 'Tasks of runs that wait for approval';
 
--- schema/16_run_control.sql -----------------------------------------------------------------------
+-- schema/33_run_control.sql -----------------------------------------------------------------------
 
--- Control of runs by operators: cancel, restart, rerun, and the retry of a task.
+-- Control of runs: cancel, restart, rerun, and the retry of a task.
 
 CREATE OR REPLACE FUNCTION mill.advance_now(run_id bigint) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -8627,10 +8674,12 @@ COMMENT ON FUNCTION mill.retry_run_task IS
     'found';
 GRANT EXECUTE ON FUNCTION mill.retry_run_task TO mill_operator;
 
--- schema/16_run_deadlines.sql ---------------------------------------------------------------------
+-- schema/34_run_deadlines.sql ---------------------------------------------------------------------
 
--- Deadlines and timeouts of runs: which runs are late, and which are cancelled because they take too long. A
--- schedule or a job declares them, and a run takes them over when it starts.
+-- Deadlines and timeouts of runs.
+--
+-- They decide which runs are late, and which are cancelled because they take too long. A schedule or a
+-- job declares them, and a run takes them over when it starts.
 
 COMMENT ON COLUMN mill.jobs.expected_duration IS
     'Duration after which a run of the job is slower than expected; null: four times the usual duration, see '
@@ -8754,10 +8803,11 @@ CREATE OR REPLACE VIEW mill.late_runs AS
     FROM mill.runs r WHERE r.state = 'running' AND r.late_at <= now();
 COMMENT ON VIEW mill.late_runs IS 'Runs in progress that have missed their deadline';
 
--- schema/16_run_notifications.sql -----------------------------------------------------------------
+-- schema/35_run_notifications.sql -----------------------------------------------------------------
 
--- Notifications of the end of a run, in the transaction of mill.finish_run, and the subject of all notifications of a
--- run.
+-- Notifications of the end of a run, in its transaction.
+--
+-- Also the subject of all notifications of a run.
 
 CREATE OR REPLACE FUNCTION mill.recovers(ended mill.runs) RETURNS boolean
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -8828,9 +8878,9 @@ COMMENT ON FUNCTION mill.notify_run IS
     'Inserts the notifications of the end of a run, for mill.finish_run. The document has the number of tasks by '
     'outcome and the first five errors';
 
--- schema/16_run_status.sql ------------------------------------------------------------------------
+-- schema/36_run_status.sql ------------------------------------------------------------------------
 
--- Status of runs: the number of their tasks by state, and the tasks with the states of the queue.
+-- Status of runs: their tasks by state.
 
 CREATE OR REPLACE VIEW mill.run_status AS
     SELECT r.id, r.jobs, CASE WHEN (SELECT mill.sees_statements()) THEN r.params END AS params, r.state,
@@ -8881,7 +8931,7 @@ COMMENT ON VIEW mill.run_task_status IS
     'Tasks of runs. For a released task, state is the state of the live task in the queue. needs_approval: the task '
     'waits for mill.approve or mill.reject';
 
--- schema/17_schedule_backfills.sql ----------------------------------------------------------------
+-- schema/37_schedule_backfills.sql ----------------------------------------------------------------
 
 -- Backfills: runs of a schedule for instants in the past.
 --
@@ -9163,9 +9213,11 @@ COMMENT ON FUNCTION mill.advance_backfill IS
     'backfill. more: whether to call it again at once';
 GRANT EXECUTE ON FUNCTION mill.advance_backfill TO mill_worker;
 
--- schema/17_schedule_run_now.sql ------------------------------------------------------------------
+-- schema/38_schedule_run_now.sql ------------------------------------------------------------------
 
--- Runs of schedules that an operator starts, for now or for an instant in the past.
+-- Runs of schedules that an operator starts.
+--
+-- For now, or for an instant in the past.
 
 CREATE OR REPLACE FUNCTION mill.run_now(name text, force boolean DEFAULT false, options jsonb DEFAULT NULL)
 RETURNS bigint
@@ -9223,9 +9275,11 @@ COMMENT ON FUNCTION mill.run_now IS
     'instant has a run already, unless force is set';
 GRANT EXECUTE ON FUNCTION mill.run_now TO mill_operator;
 
--- schema/17_schedule_ticks.sql --------------------------------------------------------------------
+-- schema/39_schedule_ticks.sql --------------------------------------------------------------------
 
--- Ticks of schedules: whether a due schedule fires, its runs and its log. Status: 18_schedule_views.sql.
+-- Ticks of schedules: whether a due schedule fires, its runs and its log.
+--
+-- Status: 41_schedule_views.sql.
 --
 -- Workers parse timings, compute fire times and measure triggers. The functions of this file decide
 -- whether to fire, under the lock of the schedule's row. The unique index runs_fired_once ensures
@@ -9741,11 +9795,13 @@ COMMENT ON FUNCTION mill.log_reclaimed IS
     'Logs that the worker of a task died, if a schedule fired the run of the task, for mill.fail';
 GRANT EXECUTE ON FUNCTION mill.log_reclaimed TO mill_worker;
 
--- schema/18_idempotency.sql -----------------------------------------------------------------------
+-- schema/40_idempotency.sql -----------------------------------------------------------------------
 
--- Idempotency keys of requests: a program that repeats a request after a lost answer sends the same key,
--- and gets the stored answer instead of a second effect. The key commits together with the effects of the
--- request. For keys of tasks, which are unique among live tasks only, see mill.dedup_keys.
+-- Idempotency keys of requests.
+--
+-- A program that repeats a request after a lost answer sends the same key, and gets the stored answer
+-- instead of a second effect. The key commits together with the effects of the request. For keys of
+-- tasks, which are unique among live tasks only, see mill.dedup_keys.
 
 CREATE TABLE IF NOT EXISTS mill.idempotency_keys (
     login text NOT NULL DEFAULT session_user,
@@ -9801,9 +9857,9 @@ COMMENT ON FUNCTION mill.finish_request IS
     'Stores the answer to a request that mill.begin_request has registered in the same transaction';
 GRANT EXECUTE ON FUNCTION mill.finish_request TO mill_producer, mill_operator;
 
--- schema/18_schedule_views.sql --------------------------------------------------------------------
+-- schema/41_schedule_views.sql --------------------------------------------------------------------
 
--- Status of schedules: the state of each one, the runs that it has fired, and a dry run of its next tick.
+-- Status of schedules, the runs that they fired, and a dry run of a tick.
 
 CREATE OR REPLACE VIEW mill.schedule_status AS
     SELECT s.id, s.name, s.mode,
@@ -9994,11 +10050,12 @@ COMMENT ON FUNCTION mill.schedule_test(text) IS
     'does not exist';
 GRANT EXECUTE ON FUNCTION mill.schedule_test(text) TO mill_viewer;
 
--- schema/19_views.sql -----------------------------------------------------------------------------
+-- schema/42_views.sql -----------------------------------------------------------------------------
 
--- Monitoring: running tasks, status of queues, priorities, limits and groups, history, run times,
--- failures, and the number of readers that could be busy. The views of runs and of schedules are in
--- 15_runs.sql and 18_schedule_views.sql.
+-- Monitoring: running tasks, status, history, failures, run times.
+--
+-- Also priorities, limits and groups, and the number of readers that could be busy. The views of runs
+-- and of schedules are in 36_run_status.sql and 41_schedule_views.sql.
 --
 -- Statements and messages are read from mill.visible_tasks and mill.visible_attempts, which hide them if
 -- settings.hide_statements is set.
@@ -10406,9 +10463,11 @@ CREATE OR REPLACE VIEW mill.failures AS
     SELECT g.* FROM mill.failure_groups() AS g;
 COMMENT ON VIEW mill.failures IS 'Failed attempts of the last day, grouped as by mill.failure_groups';
 
--- schema/20_citus.sql -----------------------------------------------------------------------------
+-- schema/43_citus.sql -----------------------------------------------------------------------------
 
--- Citus: exactly once for tasks that write distributed tables, on a coordinator.
+-- Citus: exactly once for tasks that write distributed tables.
+--
+-- On a coordinator.
 --
 -- If a transaction has written to one data node only, Citus commits it there with a plain COMMIT, and then on
 -- the coordinator. A crash of the coordinator in between would keep the effects of a task and lose its
@@ -10464,7 +10523,7 @@ BEGIN
 END
 $$;
 
--- schema/20_sequences.sql -------------------------------------------------------------------------
+-- schema/44_sequences.sql -------------------------------------------------------------------------
 
 -- Sequences that are behind the rows of their tables.
 --
@@ -10555,9 +10614,11 @@ COMMENT ON FUNCTION mill.repair_sequences IS
     'names of the sequences';
 GRANT EXECUTE ON FUNCTION mill.repair_sequences TO mill_operator, mill_worker;
 
--- schema/20_wait.sql ------------------------------------------------------------------------------
+-- schema/45_wait.sql ------------------------------------------------------------------------------
 
--- Wait: procedures that return when a task or a run has ended, for psql and other SQL clients.
+-- Wait: procedures that return when a task or a run has ended.
+--
+-- For psql and other SQL clients.
 --
 -- A procedure that commits can have no SET clause and cannot be SECURITY DEFINER. Therefore these procedures
 -- run with the rights and the search_path of their caller. They qualify all names, and use operators only for
@@ -10635,10 +10696,12 @@ COMMENT ON PROCEDURE mill.wait_run IS
     'task of the run has not ended. Commits between its looks, so it cannot be called inside a transaction block';
 GRANT EXECUTE ON PROCEDURE mill.wait_run TO mill_viewer;
 
--- schema/20_why.sql -------------------------------------------------------------------------------
+-- schema/46_why.sql -------------------------------------------------------------------------------
 
--- Why: one sentence about a task or a task of a run: why it is not running, or what it is doing. One sentence about a
--- run: how far it is, or how it has ended.
+-- Why: one sentence about a task or a run.
+--
+-- Why a task, also one of a run, is not running, or what it is doing; how far a run is, or how it has
+-- ended.
 --
 -- The functions see every row, regardless of their caller, and show messages only if settings.hide_statements
 -- is not set.
@@ -11016,10 +11079,11 @@ COMMENT ON FUNCTION mill.why_run IS
     'exist';
 GRANT EXECUTE ON FUNCTION mill.why_run TO mill_viewer;
 
--- schema/21_grants.sql ----------------------------------------------------------------------------
+-- schema/47_grants.sql ----------------------------------------------------------------------------
 
--- Privileges on all objects; privileges on a single object are granted where the object is created. The
--- transaction ends here.
+-- Privileges on all objects, and the end of the transaction.
+--
+-- Privileges on a single object are granted where the object is created.
 --
 -- PUBLIC may use the schema and execute the functions that complete a task, which require the token of a
 -- claim and its session. PostgreSQL lets everybody execute a new function, so this REVOKE follows all
@@ -11086,9 +11150,11 @@ $$;
 
 COMMIT;
 
--- schema/22_statistics.sql ------------------------------------------------------------------------
+-- schema/48_statistics.sql ------------------------------------------------------------------------
 
--- ANALYZE of tables that hold rows and have no statistics: after the installation, a restore, or pg_upgrade before 18.
+-- ANALYZE of tables that hold rows and have no statistics.
+--
+-- After the installation, a restore, or pg_upgrade before 18.
 --
 -- The statements of the fleet do not depend on statistics, but the first autovacuum can be far away. This runs after
 -- the transaction of the schema, because the fleet would wait for the locks of that transaction while samples are

@@ -3,50 +3,62 @@
 -- Apply with `psql -f schema.sql` or `pgmill init`, as superuser or as a role with CREATEROLE and
 -- CREATE on the database. Applying the file again changes nothing.
 --
--- Contents, in the order in which a task passes through them:
---   01_roles, 02_types
---   03_settings        settings of the fleet, version of the schema, audit: actions of operators
---   04_capacity        priorities, queues, profiles, groups, limits
---   04_targets         other databases in which tasks run
---   04_queue_conditions   while which conditions workers claim from a queue
---   05_tasks           live tasks, one live task per deduplication key
---   06_attempts        one row per finished attempt, one partition per day
---   06_prune           what is old or no longer needed is deleted
---   07_workers         live workers, all workers since the start of the history, orders to them, progress
---   08_limits          which limits apply to a task, and the creation of missing ones
---   08_permits         blocked <-> pending
---   08_suspects        the tasks that ran when the server crashed
---   08_watched_lanes   whether an enqueue notifies the workers
---   09_enqueue         -> scheduled | blocked | pending
---   09_notifications   events that are reported, and the outbox of notifications
---   (claim)            pending -> running      crates/queue/src/transition/claim.rs
---   10_finish          complete: running -> finished     in the task's own transaction
---                      fail, release_claim, reclaim: running -> scheduled | blocked | pending | finished
---   11_notification_delivery   notifications -> sent | dead
---   11_operator        cancel, retry, pause, resume, drain
---   11_subscriptions   set, remove, enable and test subscriptions; their status
---   12_jobs            graphs of tasks
---   13_dependencies    edges that hold in every run, and the lineage
---   14_schedules       when jobs run automatically
---   15_runs            a run is a frozen copy of jobs
---   16_run_advance     ready tasks are inserted into mill.tasks
---   16_run_control     cancel, restart and rerun of runs
---   16_run_notifications   notifications of the end of a run
---   17_schedule_ticks  a fire is a run with a schedule and a fire time; each happens once
---   18_schedule_views  status of schedules, the runs that they fired, dry run
---   19_views           monitoring: running tasks, status, history, failures, input for autoscalers
---   20_citus           two-phase commit on a coordinator of Citus
---   20_sequences       sequences that are behind their tables, as after a switch to a logical replica
---   20_wait            CALL mill.wait returns when a task has ended
---   20_why             why a task is not running
---   21_grants          privileges that are not granted beside their object
---   22_statistics      ANALYZE of tables without statistics, after the transaction
+-- Contents, in the order in which a task passes through the files (make schema writes the list):
+--
+--   01_roles                   Roles: the owner of all objects, and the rights of programs and people
+--   02_types                   Types: enums and domains
+--   03_settings                Settings of the fleet, version of the schema, and audit of actions
+--   04_capacity                Capacity: priorities, queues, profiles, groups and limits
+--   05_maintenance             Maintenance windows: periods in which the whole fleet is paused
+--   06_queue_conditions        Conditions of queues: workers claim nothing while one does not hold
+--   07_routines                Routines of profiles: a profile restricted to calls of allowed routines
+--   08_targets                 Targets: other databases in which tasks run
+--   09_tasks                   Tasks: live tasks and their deduplication keys
+--   10_attempts                Attempts: the history, in daily partitions
+--   11_prune                   Prune: deletes what is older than its retention, or no longer needed
+--   12_workers                 Workers: live ones with their heartbeats, cancel requests, progress
+--   13_limits                  Limits of a task: which ones apply, and the creation of missing ones
+--   14_permits                 Permits: blocked <-> pending
+--   15_suspects                Suspects: tasks that ran when the server crashed
+--   16_watched_lanes           Watched lanes: whether an enqueue has to wake a worker
+--   17_enqueue                 Enqueue: -> scheduled | blocked | pending, in the caller's transaction
+--   18_notifications           Notifications: which events are reported to whom, and the outbox
+--   19_finish                  Finish: complete, fail, release, reclaim: running -> the other states
+--   20_notification_delivery   Delivery of notifications: claim, end of an attempt, backlogs
+--   21_operator                Operator functions: cancel, retry, pause, resume, drain
+--   22_subscriptions           Subscriptions: functions for operators, and status for viewers
+--   23_task_changes            Changes of waiting tasks: -> scheduled | blocked | pending
+--   24_task_purge              Purge: all waiting tasks of a queue -> finished
+--   25_jobs                    Jobs: named sets of tasks with edges
+--   26_dependencies            Dependencies: edges that hold in every run that contains both tasks
+--   27_job_versions            Versions of jobs: what each change of a definition changed
+--   28_schedules               Schedules: when jobs run automatically
+--   29_runs                    Runs: tables, start, tasks added later
+--   30_unstored                Unstored data of runs: erased when the run ends
+--   31_run_advance             Advance of runs: waiting -> ready -> released -> finished
+--   32_run_approvals           Approvals: tasks of a run that a person has to approve
+--   33_run_control             Control of runs: cancel, restart, rerun, and the retry of a task
+--   34_run_deadlines           Deadlines and timeouts of runs
+--   35_run_notifications       Notifications of the end of a run, in its transaction
+--   36_run_status              Status of runs: their tasks by state
+--   37_schedule_backfills      Backfills: runs of a schedule for instants in the past
+--   38_schedule_run_now        Runs of schedules that an operator starts
+--   39_schedule_ticks          Ticks of schedules: whether a due schedule fires, its runs and its log
+--   40_idempotency             Idempotency keys of requests
+--   41_schedule_views          Status of schedules, the runs that they fired, and a dry run of a tick
+--   42_views                   Monitoring: running tasks, status, history, failures, run times
+--   43_citus                   Citus: exactly once for tasks that write distributed tables
+--   44_sequences               Sequences that are behind the rows of their tables
+--   45_wait                    Wait: procedures that return when a task or a run has ended
+--   46_why                     Why: one sentence about a task or a run
+--   47_grants                  Privileges on all objects, and the end of the transaction
+--   48_statistics              ANALYZE of tables that hold rows and have no statistics
 --
 -- All names are schema-qualified and search_path is pg_catalog throughout, so that objects in a caller's
 -- schema cannot shadow them. PostgreSQL checks SQL functions, views and the types of variables when it
 -- creates them, so the files create each object before the objects that use it.
 --
--- The transaction begins here and ends in 21_grants.sql.
+-- The transaction begins here and ends in 47_grants.sql.
 
 BEGIN;
 

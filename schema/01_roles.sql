@@ -1,7 +1,9 @@
--- Roles. mill_owner owns every object. mill_worker is for the control sessions of workers. mill_producer
--- enqueues tasks and starts runs. mill_viewer reads. mill_operator controls the fleet and has the rights
--- of mill_producer and mill_viewer. None of these roles can log in; the logins of people and programs
--- are made members of them.
+-- Roles: the owner of all objects, and the rights of programs and people.
+--
+-- mill_owner owns every object. mill_worker is for the control sessions of workers. mill_producer
+-- enqueues tasks and starts runs. mill_viewer reads. mill_operator controls the fleet and has the
+-- rights of mill_producer and mill_viewer. None of these roles can log in; the logins of people and
+-- programs are made members of them.
 --
 -- Roles belong to the cluster and may exist already. The schema may exist, too: then the end of this file checks its
 -- owner and its version. The files after this one run as mill_owner.

@@ -1,4 +1,6 @@
--- Types: enums and domains. The programs have the same enums (tests/project/schema.rs compares them).
+-- Types: enums and domains.
+--
+-- The programs have the same enums (tests/project/schema.rs compares them).
 
 DO $$
 BEGIN

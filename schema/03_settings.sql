@@ -1,5 +1,6 @@
--- Settings: version of the schema, settings of the whole fleet, audit of operators' actions, and whether the
--- current user may read statements.
+-- Settings of the fleet, version of the schema, and audit of actions.
+--
+-- Also decides whether the current user may read statements.
 --
 -- An action and its audit row commit together or not at all. Only functions of mill_owner write to
 -- mill.audit.

@@ -1,10 +1,12 @@
--- Capacity: priorities, queues, profiles, groups and limits, and the functions that change them. These settings decide
--- which task runs next, as which login, and how many tasks run at once.
+-- Capacity: priorities, queues, profiles, groups and limits.
+--
+-- The settings here, and the functions that change them, decide which task runs next, as which login,
+-- and how many tasks run at once.
 --
 -- The limits of queues and concurrency keys are stored in mill.limits. The limit of a group is stored in mill.groups
 -- and counts the tasks of each run separately, so mill.limits has one row for each run that uses the group. The view
 -- mill.effective_limits combines both tables. A function that changes a limit also applies the change to existing
--- tasks, with mill.enforce_limits (08_permits.sql).
+-- tasks, with mill.enforce_limits (14_permits.sql).
 
 -- Priorities --------------------------------------------------------------------------------------
 

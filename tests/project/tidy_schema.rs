@@ -54,6 +54,24 @@ fn a_file_of_the_schema_is_short_and_begins_with_a_comment() {
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
+/// A reader chooses a file by its number, which says when a task comes to it, and by its first line.
+#[test]
+fn the_contents_list_each_file_under_a_number_of_its_own() {
+    let parts = parts();
+    let (first, others) = parts.split_first().unwrap();
+    for (number, (path, text)) in (1..).zip(others) {
+        assert!(path.starts_with(&format!("schema/{number:02}_")), "{path} is number {number}");
+        let name = path.trim_start_matches("schema/").trim_end_matches(".sql");
+        let title = text.lines().next().and_then(|line| line.strip_prefix("-- "));
+        let title = title.and_then(|line| line.strip_suffix('.'));
+        let title = title.unwrap_or_else(|| panic!("{path}: the first line is no sentence"));
+        let line = format!("\n--   {name:<26} {title}\n");
+        assert!(first.1.contains(&line), "run make schema: {} lacks {line}", first.0);
+    }
+    let listed = first.1.lines().filter(|line| line.starts_with("--   ")).count();
+    assert_eq!(listed, others.len(), "run make schema");
+}
+
 /// Everybody may take an advisory lock with any key, and hold it for as long as a session lasts. The one that is left
 /// only avoids an error message.
 #[test]

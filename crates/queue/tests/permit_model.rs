@@ -3,7 +3,7 @@
 //!
 //! Tasks need permits of a concurrency key, of a queue, or of both. The states, their transitions and
 //! the order of the kinds of limits are the product's. Planted bugs show that the rules detect them.
-//! `schema/08_permits.sql` implements the steps.
+//! `schema/14_permits.sql` implements the steps.
 
 #![expect(clippy::expect_used, reason = "cannot fail in a small model")]
 

@@ -3,7 +3,7 @@
 //! timing, while time passes.
 //!
 //! The instants, the due and missed fires, and the policies for overlap are the product's.
-//! `schema/17_schedule_ticks.sql` implements the rest. Planted bugs show that the rules detect them.
+//! `schema/39_schedule_ticks.sql` implements the rest. Planted bugs show that the rules detect them.
 
 #![expect(clippy::expect_used, reason = "cannot fail in a small model")]
 

@@ -170,7 +170,7 @@ $$;
 COMMENT ON FUNCTION mill_target.missing IS 'Returns the tasks of this list that have no receipt of a success';
 
 -- Conditions of the target, which workers check while one of them is set. The functions record_wal_position,
--- replication_lags and hold_reason are those of the queue (schema/04_queue_conditions.sql), in another schema.
+-- replication_lags and hold_reason are those of the queue (schema/06_queue_conditions.sql), in another schema.
 CREATE UNLOGGED TABLE IF NOT EXISTS mill_target.wal_positions (
     written_at timestamptz PRIMARY KEY,
     lsn pg_lsn NOT NULL

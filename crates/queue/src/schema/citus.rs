@@ -1,6 +1,6 @@
 //! Citus: whether tasks of a coordinator commit in two phases, on which exactly once depends.
 //!
-//! `schema/20_citus.sql` describes the cause, and installs the trigger.
+//! `schema/43_citus.sql` describes the cause, and installs the trigger.
 
 use conninfo::GenericClient;
 

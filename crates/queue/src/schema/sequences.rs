@@ -1,5 +1,5 @@
 //! Sequences that are behind the rows of their tables, as after a switch to a copy that logical
-//! replication has made. `schema/20_sequences.sql` describes the cause.
+//! replication has made. `schema/44_sequences.sql` describes the cause.
 
 use conninfo::GenericClient;
 use serde::Serialize;

@@ -2,7 +2,7 @@
 //!
 //! The client crate (`clients/rust`) has the statements, so that this program and applications
 //! enqueue with the same code. This file adds a check that needs the scanner of statements. The
-//! caller provides the transaction. The schema notifies idle workers (`schema/08_watched_lanes.sql`).
+//! caller provides the transaction. The schema notifies idle workers (`schema/16_watched_lanes.sql`).
 
 use conninfo::GenericClient;
 use jiff::Timestamp;

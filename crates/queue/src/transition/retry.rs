@@ -333,7 +333,7 @@ mod tests {
 
     #[test]
     fn a_reclaim_has_the_same_bound() {
-        let schema = include_str!("../../../../schema/10_finish.sql");
+        let schema = include_str!("../../../../schema/19_finish.sql");
         assert!(schema.contains(&format!("task.transient_failures < {MAX_FREE_ATTEMPTS} ")));
     }
 

@@ -1,6 +1,6 @@
 //! The tables of one run, and the functions of `schema/` that change them.
 //!
-//! `schema/16_run_advance.sql` and `schema/16_run_control.sql` implement the same functions.
+//! `schema/31_run_advance.sql` and `schema/33_run_control.sql` implement the same functions.
 //! `tests/runs/run_replay.rs` performs random walks on both, and compares the tables after each step.
 
 use std::collections::{BTreeMap, BTreeSet};
