@@ -34,29 +34,29 @@
 --   23_task_changes              5748  Changes of waiting tasks: -> scheduled | blocked | pending
 --   24_task_purge                5887  Purge: all waiting tasks of a queue -> finished
 --   25_jobs                      5921  Jobs: named sets of tasks with edges
---   26_dependencies              6469  Dependencies: edges that hold in every run that contains both tasks
---   27_job_versions              6640  Versions of jobs: what each change of a definition changed
---   28_schedules                 6686  Schedules: when jobs run automatically
---   29_runs                      7227  Runs: tables, start, tasks added later
---   30_unstored                  7774  Unstored data of runs: erased when the run ends
---   31_run_advance               7839  Advance of runs: waiting -> ready -> released -> finished
---   32_run_approvals             8302  Approvals: tasks of a run that a person has to approve
---   33_run_control               8418  Control of runs: cancel, restart, rerun, and the retry of a task
---   34_run_deadlines             8677  Deadlines and timeouts of runs
---   35_run_notifications         8806  Notifications of the end of a run, in its transaction
---   36_run_status                8881  Status of runs: their tasks by state
---   37_schedule_backfills        8934  Backfills: runs of a schedule for instants in the past
---   38_schedule_run_now          9216  Runs of schedules that an operator starts
---   39_schedule_ticks            9278  Ticks of schedules: whether a due schedule fires, its runs and its log
---   40_idempotency               9798  Idempotency keys of requests
---   41_schedule_views            9860  Status of schedules, the runs that they fired, and a dry run of a tick
---   42_views                    10053  Monitoring: running tasks, status, history, failures, run times
---   43_citus                    10466  Citus: exactly once for tasks that write distributed tables
---   44_sequences                10526  Sequences that are behind the rows of their tables
---   45_wait                     10617  Wait: procedures that return when a task or a run has ended
---   46_why                      10699  Why: one sentence about a task or a run
---   47_grants                   11082  Privileges on all objects, and the end of the transaction
---   48_statistics               11153  ANALYZE of tables that hold rows and have no statistics
+--   26_dependencies              6473  Dependencies: edges that hold in every run that contains both tasks
+--   27_job_versions              6644  Versions of jobs: what each change of a definition changed
+--   28_schedules                 6690  Schedules: when jobs run automatically
+--   29_runs                      7234  Runs: tables, start, tasks added later
+--   30_unstored                  7781  Unstored data of runs: erased when the run ends
+--   31_run_advance               7846  Advance of runs: waiting -> ready -> released -> finished
+--   32_run_approvals             8309  Approvals: tasks of a run that a person has to approve
+--   33_run_control               8425  Control of runs: cancel, restart, rerun, and the retry of a task
+--   34_run_deadlines             8684  Deadlines and timeouts of runs
+--   35_run_notifications         8813  Notifications of the end of a run, in its transaction
+--   36_run_status                8888  Status of runs: their tasks by state
+--   37_schedule_backfills        8941  Backfills: runs of a schedule for instants in the past
+--   38_schedule_run_now          9223  Runs of schedules that an operator starts
+--   39_schedule_ticks            9285  Ticks of schedules: whether a due schedule fires, its runs and its log
+--   40_idempotency               9805  Idempotency keys of requests
+--   41_schedule_views            9867  Status of schedules, the runs that they fired, and a dry run of a tick
+--   42_views                    10060  Monitoring: running tasks, status, history, failures, run times
+--   43_citus                    10473  Citus: exactly once for tasks that write distributed tables
+--   44_sequences                10533  Sequences that are behind the rows of their tables
+--   45_wait                     10624  Wait: procedures that return when a task or a run has ended
+--   46_why                      10706  Why: one sentence about a task or a run
+--   47_grants                   11089  Privileges on all objects, and the end of the transaction
+--   48_statistics               11160  ANALYZE of tables that hold rows and have no statistics
 --
 -- All names are schema-qualified and search_path is pg_catalog throughout, so that objects in a caller's
 -- schema cannot shadow them. PostgreSQL checks SQL functions, views and the types of variables when it
@@ -398,8 +398,14 @@ INSERT INTO mill.schema_version (version, min_compatible_version)
 GRANT SELECT ON mill.schema_version TO mill_worker, mill_producer;
 
 CREATE TABLE IF NOT EXISTS mill.settings (
+    only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),
     statement_limit_bytes integer NOT NULL DEFAULT 16777216
         CHECK (statement_limit_bytes BETWEEN 1 AND 536870912),
+    default_group text,
+    max_crashes integer NOT NULL DEFAULT 5 CHECK (max_crashes BETWEEN 1 AND 100),
+    reserved_capacity mill.reserved_capacity NOT NULL DEFAULT 'none',
+    backlog_wait interval NOT NULL DEFAULT '5 minutes' CHECK (backlog_wait > '0'),
+    slow_factor double precision NOT NULL DEFAULT 4 CHECK (slow_factor BETWEEN 1 AND 1000000),
     history_retention interval NOT NULL DEFAULT '30 days'
         CHECK (history_retention >= '1 day'),
     schedule_log_retention interval NOT NULL DEFAULT '30 days'
@@ -407,13 +413,7 @@ CREATE TABLE IF NOT EXISTS mill.settings (
     audit_retention interval NOT NULL DEFAULT '365 days'
         CHECK (audit_retention >= '1 day'),
     declaring_roles text[] NOT NULL DEFAULT '{}',
-    hide_statements boolean NOT NULL DEFAULT false,
-    max_crashes integer NOT NULL DEFAULT 5 CHECK (max_crashes BETWEEN 1 AND 100),
-    reserved_capacity mill.reserved_capacity NOT NULL DEFAULT 'none',
-    only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),
-    backlog_wait interval NOT NULL DEFAULT '5 minutes' CHECK (backlog_wait > '0'),
-    slow_factor double precision NOT NULL DEFAULT 4 CHECK (slow_factor BETWEEN 1 AND 1000000),
-    default_group text
+    hide_statements boolean NOT NULL DEFAULT false
 );
 COMMENT ON TABLE mill.settings IS 'Settings of the whole fleet, one row. Change them with UPDATE mill.settings SET …';
 COMMENT ON COLUMN mill.settings.statement_limit_bytes IS
@@ -656,14 +656,14 @@ GRANT EXECUTE ON FUNCTION mill.set_reserved_capacity TO mill_operator;
 CREATE TABLE IF NOT EXISTS mill.queues (
     name mill.queue_name PRIMARY KEY,
     paused boolean NOT NULL DEFAULT false,
+    held_back text,
     shared_commit interval CHECK (shared_commit BETWEEN '1 millisecond' AND '100 milliseconds'),
-    changed_at timestamptz NOT NULL DEFAULT now(),
     store_params boolean NOT NULL DEFAULT true,
     store_output boolean NOT NULL DEFAULT true,
     max_replication_lag interval CHECK (max_replication_lag BETWEEN '5 seconds' AND '1 hour'),
     max_snapshot_age interval CHECK (max_snapshot_age >= '1 second'),
     max_active_sessions integer CHECK (max_active_sessions >= 0),
-    held_back text
+    changed_at timestamptz NOT NULL DEFAULT now()
 );
 COMMENT ON TABLE mill.queues IS 'Settings of queues. A queue that has no row has the default settings';
 COMMENT ON COLUMN mill.queues.paused IS 'Whether claims from the queue are stopped. Running tasks continue';
@@ -688,10 +688,10 @@ GRANT SELECT ON mill.queues TO mill_worker;
 
 CREATE TABLE IF NOT EXISTS mill.profiles (
     name mill.profile_name PRIMARY KEY CHECK (name <> ''),
-    allowed text[] NOT NULL DEFAULT '{}',
     description text,
-    key uuid NOT NULL UNIQUE DEFAULT gen_random_uuid(),
-    routines text[]
+    allowed text[] NOT NULL DEFAULT '{}',
+    routines text[],
+    key uuid NOT NULL UNIQUE DEFAULT gen_random_uuid()
 );
 COMMENT ON TABLE mill.profiles IS
     'Profiles: additional logins that tasks can run as. The connection settings of a profile are in the '
@@ -5933,17 +5933,20 @@ CREATE TABLE IF NOT EXISTS mill.jobs (
     description text,
     category text,
     frequency text,
+    tags text[],
+    metadata jsonb CONSTRAINT metadata_is_object CHECK (jsonb_typeof(metadata) = 'object'),
     priority mill.priority,
+    expected_duration interval CONSTRAINT expected_duration_range
+        CHECK (expected_duration BETWEEN '1 millisecond' AND '365 days'),
+    deadline interval CONSTRAINT deadline_range
+        CHECK (deadline BETWEEN '1 millisecond' AND '365 days'),
+    run_timeout interval CONSTRAINT run_timeout_range
+        CHECK (run_timeout BETWEEN '1 millisecond' AND '365 days'),
     of_schedule boolean NOT NULL DEFAULT false,
     version integer NOT NULL DEFAULT 1,
     changed_at timestamptz NOT NULL DEFAULT now(),
     changed_by text NOT NULL DEFAULT session_user,
-    disabled_at timestamptz,
-    tags text[],
-    metadata jsonb,
-    expected_duration interval,
-    deadline interval,
-    run_timeout interval
+    disabled_at timestamptz
 );
 COMMENT ON TABLE mill.jobs IS 'Jobs: named sets of tasks with edges';
 COMMENT ON COLUMN mill.jobs.category IS 'Free-text category';
@@ -5964,8 +5967,10 @@ CREATE TABLE IF NOT EXISTS mill.job_tasks (
     job mill.label NOT NULL REFERENCES mill.jobs,
     name mill.label NOT NULL,
     description text,
+    enabled boolean NOT NULL DEFAULT true,
     statement mill.statement NOT NULL,
     params jsonb,
+    run_as mill.profile_name NOT NULL DEFAULT '',
     queue mill.queue_name NOT NULL DEFAULT 'default',
     priority mill.priority,
     group_name mill.label,
@@ -5975,18 +5980,17 @@ CREATE TABLE IF NOT EXISTS mill.job_tasks (
     backoff mill.backoff NOT NULL DEFAULT 'exponential',
     jitter boolean NOT NULL DEFAULT true,
     timeout mill.time_limit,
+    expected_duration interval CONSTRAINT expected_duration_range
+        CHECK (expected_duration BETWEEN '1 millisecond' AND '365 days'),
     mode mill.mode NOT NULL DEFAULT 'transaction',
     at_most_once boolean NOT NULL DEFAULT false,
     external boolean NOT NULL DEFAULT false,
-    ignore_failure boolean NOT NULL DEFAULT false,
-    join_mode mill.join_mode NOT NULL DEFAULT 'all',
-    run_as mill.profile_name NOT NULL DEFAULT '',
-    disabled_at timestamptz,
     options mill.task_options,
-    enabled boolean NOT NULL DEFAULT true,
-    expected_duration interval,
+    join_mode mill.join_mode NOT NULL DEFAULT 'all',
+    ignore_failure boolean NOT NULL DEFAULT false,
     approval boolean NOT NULL DEFAULT false,
     approval_note text,
+    disabled_at timestamptz,
     PRIMARY KEY (job, name),
     CONSTRAINT at_most_once_runs_once
         CHECK (NOT at_most_once OR (mode = 'autocommit' AND max_attempts = 1))
@@ -6707,15 +6711,24 @@ CREATE TABLE IF NOT EXISTS mill.schedules (
     jobs text[] NOT NULL CONSTRAINT has_jobs CHECK (cardinality(jobs) > 0),
     own_job boolean NOT NULL DEFAULT false,
     params jsonb NOT NULL DEFAULT '{}' CONSTRAINT params_by_name CHECK (jsonb_typeof(params) = 'object'),
+    tags text[],
+    metadata jsonb CONSTRAINT metadata_is_object CHECK (jsonb_typeof(metadata) = 'object'),
     timing text NOT NULL CONSTRAINT timing_length CHECK (octet_length(timing) BETWEEN 1 AND 4000),
     mode mill.fire_mode NOT NULL GENERATED ALWAYS AS (CASE lower(btrim(split_part(timing, '(', 1)))
         WHEN 'manual' THEN 'manual'::mill.fire_mode WHEN 'trigger' THEN 'triggered'::mill.fire_mode
         ELSE 'scheduled'::mill.fire_mode END) STORED,
+    trigger jsonb,
     overlap mill.overlap NOT NULL DEFAULT 'skip',
     catch_up integer NOT NULL DEFAULT 1 CONSTRAINT catch_up_range CHECK (catch_up BETWEEN 0 AND 1000),
     max_lateness interval CONSTRAINT max_lateness_range CHECK (max_lateness BETWEEN '0' AND '365 days'),
     declared_jitter interval NOT NULL DEFAULT '0'
         CONSTRAINT declared_jitter_range CHECK (declared_jitter BETWEEN '0' AND '1 day'),
+    expected_duration interval CONSTRAINT expected_duration_range
+        CHECK (expected_duration BETWEEN '1 millisecond' AND '365 days'),
+    deadline interval CONSTRAINT deadline_range
+        CHECK (deadline BETWEEN '1 millisecond' AND '365 days'),
+    run_timeout interval CONSTRAINT run_timeout_range
+        CHECK (run_timeout BETWEEN '1 millisecond' AND '365 days'),
     enabled boolean NOT NULL DEFAULT true,
     max_attempts mill.attempt_limit,
     retry_interval mill.retry_interval,
@@ -6724,28 +6737,22 @@ CREATE TABLE IF NOT EXISTS mill.schedules (
     version integer NOT NULL DEFAULT 1,
     changed_at timestamptz NOT NULL DEFAULT now(),
     changed_by text NOT NULL DEFAULT session_user,
+    new_timing text,
+    new_timing_at timestamptz,
+    new_timing_error text,
+    timing_finished_at timestamptz,
     planned_from timestamptz NOT NULL DEFAULT now(),
     next_tick_at timestamptz,
     next_fire_at timestamptz,
     queued_fire_at timestamptz,
-    trigger jsonb,
+    queued_later timestamptz[],
+    trigger_checked_at timestamptz,
+    trigger_result text,
     error text,
     last_fire_at timestamptz,
     last_finished_at timestamptz,
     last_state mill.run_state,
-    last_success_at timestamptz,
-    tags text[],
-    metadata jsonb,
-    queued_later timestamptz[],
-    new_timing text,
-    new_timing_at timestamptz,
-    new_timing_error text,
-    trigger_checked_at timestamptz,
-    trigger_result text,
-    expected_duration interval,
-    deadline interval,
-    run_timeout interval,
-    timing_finished_at timestamptz
+    last_success_at timestamptz
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
     autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
 COMMENT ON TABLE mill.schedules IS 'Schedules: when to start runs of jobs automatically';
@@ -7240,6 +7247,12 @@ CREATE TABLE IF NOT EXISTS mill.runs (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     jobs text[] NOT NULL,
     params jsonb NOT NULL,
+    tags text[],
+    metadata jsonb,
+    schedule_id bigint,
+    fire_at timestamptz,
+    reason text,
+    backfill_id bigint,
     state mill.run_state NOT NULL DEFAULT 'running',
     tasks integer NOT NULL DEFAULT 0,
     open integer NOT NULL DEFAULT 0,
@@ -7248,28 +7261,22 @@ CREATE TABLE IF NOT EXISTS mill.runs (
     ignored integer NOT NULL DEFAULT 0,
     cancelled integer NOT NULL DEFAULT 0,
     upstream_failed integer NOT NULL DEFAULT 0,
+    skipped integer NOT NULL DEFAULT 0,
     restarts integer NOT NULL DEFAULT 0,
     started_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     started_by text NOT NULL DEFAULT session_user,
+    restarted_at timestamptz,
     finished_at timestamptz,
     cancelled_at timestamptz,
     cancelled_by text,
+    cancel_reason text,
     kill boolean NOT NULL DEFAULT false,
-    needs_rescan boolean NOT NULL DEFAULT false,
-    dropped text[],
-    schedule_id bigint,
-    fire_at timestamptz,
-    reason text,
-    tags text[],
-    metadata jsonb,
-    restarted_at timestamptz,
-    skipped integer NOT NULL DEFAULT 0,
-    backfill_id bigint,
     expected_duration interval,
     late_at timestamptz,
     late_since timestamptz,
     timeout_at timestamptz,
-    cancel_reason text,
+    needs_rescan boolean NOT NULL DEFAULT false,
+    dropped text[],
     CONSTRAINT fired_by_a_schedule CHECK (num_nonnulls(schedule_id, fire_at, reason) IN (0, 3)),
     CONSTRAINT finished_has_time CHECK ((state = 'running') = (finished_at IS NULL)),
     CONSTRAINT every_task_counts CHECK (state = 'running'
@@ -7321,12 +7328,15 @@ CREATE TABLE IF NOT EXISTS mill.run_tasks (
     run_id bigint NOT NULL,
     node bigint NOT NULL,
     task_id bigint,
+    added_by bigint,
     propagated_to bigint NOT NULL DEFAULT 0,
     started_at timestamptz,
     finished_at timestamptz,
+    approval_since timestamptz,
     rows bigint,
     retry_interval mill.retry_interval NOT NULL,
     timeout mill.time_limit,
+    expected_duration interval,
     state mill.run_task_state NOT NULL DEFAULT 'waiting',
     outcome mill.outcome,
     priority mill.priority,
@@ -7339,9 +7349,12 @@ CREATE TABLE IF NOT EXISTS mill.run_tasks (
     attempts integer NOT NULL DEFAULT 0,
     session_pid integer,
     max_attempts mill.attempt_limit NOT NULL,
+    parent_failed boolean NOT NULL DEFAULT false,
     pending_propagation boolean NOT NULL DEFAULT false,
     takes_results boolean NOT NULL DEFAULT false,
     ignore_failure boolean NOT NULL DEFAULT false,
+    approval boolean NOT NULL DEFAULT false,
+    approved boolean,
     jitter boolean NOT NULL,
     at_most_once boolean NOT NULL,
     external boolean NOT NULL,
@@ -7350,20 +7363,14 @@ CREATE TABLE IF NOT EXISTS mill.run_tasks (
     job mill.label,
     group_name mill.label,
     concurrency_key mill.label,
+    approval_note text,
+    decided_by text,
     message text,
     result jsonb,
     run_as mill.profile_name NOT NULL DEFAULT '',
     params jsonb,
     statement mill.statement NOT NULL,
     options mill.task_options,
-    parent_failed boolean NOT NULL DEFAULT false,
-    expected_duration interval,
-    approval boolean NOT NULL DEFAULT false,
-    approval_note text,
-    approval_since timestamptz,
-    approved boolean,
-    decided_by text,
-    added_by bigint,
     PRIMARY KEY (run_id, node),
     CONSTRAINT run_tasks_name UNIQUE (name, run_id),
     CONSTRAINT run_at_most_once_runs_once

@@ -22,8 +22,14 @@ INSERT INTO mill.schema_version (version, min_compatible_version)
 GRANT SELECT ON mill.schema_version TO mill_worker, mill_producer;
 
 CREATE TABLE IF NOT EXISTS mill.settings (
+    only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),
     statement_limit_bytes integer NOT NULL DEFAULT 16777216
         CHECK (statement_limit_bytes BETWEEN 1 AND 536870912),
+    default_group text,
+    max_crashes integer NOT NULL DEFAULT 5 CHECK (max_crashes BETWEEN 1 AND 100),
+    reserved_capacity mill.reserved_capacity NOT NULL DEFAULT 'none',
+    backlog_wait interval NOT NULL DEFAULT '5 minutes' CHECK (backlog_wait > '0'),
+    slow_factor double precision NOT NULL DEFAULT 4 CHECK (slow_factor BETWEEN 1 AND 1000000),
     history_retention interval NOT NULL DEFAULT '30 days'
         CHECK (history_retention >= '1 day'),
     schedule_log_retention interval NOT NULL DEFAULT '30 days'
@@ -31,13 +37,7 @@ CREATE TABLE IF NOT EXISTS mill.settings (
     audit_retention interval NOT NULL DEFAULT '365 days'
         CHECK (audit_retention >= '1 day'),
     declaring_roles text[] NOT NULL DEFAULT '{}',
-    hide_statements boolean NOT NULL DEFAULT false,
-    max_crashes integer NOT NULL DEFAULT 5 CHECK (max_crashes BETWEEN 1 AND 100),
-    reserved_capacity mill.reserved_capacity NOT NULL DEFAULT 'none',
-    only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),
-    backlog_wait interval NOT NULL DEFAULT '5 minutes' CHECK (backlog_wait > '0'),
-    slow_factor double precision NOT NULL DEFAULT 4 CHECK (slow_factor BETWEEN 1 AND 1000000),
-    default_group text
+    hide_statements boolean NOT NULL DEFAULT false
 );
 COMMENT ON TABLE mill.settings IS 'Settings of the whole fleet, one row. Change them with UPDATE mill.settings SET …';
 COMMENT ON COLUMN mill.settings.statement_limit_bytes IS

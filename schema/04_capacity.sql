@@ -64,14 +64,14 @@ GRANT EXECUTE ON FUNCTION mill.set_reserved_capacity TO mill_operator;
 CREATE TABLE IF NOT EXISTS mill.queues (
     name mill.queue_name PRIMARY KEY,
     paused boolean NOT NULL DEFAULT false,
+    held_back text,
     shared_commit interval CHECK (shared_commit BETWEEN '1 millisecond' AND '100 milliseconds'),
-    changed_at timestamptz NOT NULL DEFAULT now(),
     store_params boolean NOT NULL DEFAULT true,
     store_output boolean NOT NULL DEFAULT true,
     max_replication_lag interval CHECK (max_replication_lag BETWEEN '5 seconds' AND '1 hour'),
     max_snapshot_age interval CHECK (max_snapshot_age >= '1 second'),
     max_active_sessions integer CHECK (max_active_sessions >= 0),
-    held_back text
+    changed_at timestamptz NOT NULL DEFAULT now()
 );
 COMMENT ON TABLE mill.queues IS 'Settings of queues. A queue that has no row has the default settings';
 COMMENT ON COLUMN mill.queues.paused IS 'Whether claims from the queue are stopped. Running tasks continue';
@@ -96,10 +96,10 @@ GRANT SELECT ON mill.queues TO mill_worker;
 
 CREATE TABLE IF NOT EXISTS mill.profiles (
     name mill.profile_name PRIMARY KEY CHECK (name <> ''),
-    allowed text[] NOT NULL DEFAULT '{}',
     description text,
-    key uuid NOT NULL UNIQUE DEFAULT gen_random_uuid(),
-    routines text[]
+    allowed text[] NOT NULL DEFAULT '{}',
+    routines text[],
+    key uuid NOT NULL UNIQUE DEFAULT gen_random_uuid()
 );
 COMMENT ON TABLE mill.profiles IS
     'Profiles: additional logins that tasks can run as. The connection settings of a profile are in the '

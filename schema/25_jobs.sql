@@ -11,17 +11,20 @@ CREATE TABLE IF NOT EXISTS mill.jobs (
     description text,
     category text,
     frequency text,
+    tags text[],
+    metadata jsonb CONSTRAINT metadata_is_object CHECK (jsonb_typeof(metadata) = 'object'),
     priority mill.priority,
+    expected_duration interval CONSTRAINT expected_duration_range
+        CHECK (expected_duration BETWEEN '1 millisecond' AND '365 days'),
+    deadline interval CONSTRAINT deadline_range
+        CHECK (deadline BETWEEN '1 millisecond' AND '365 days'),
+    run_timeout interval CONSTRAINT run_timeout_range
+        CHECK (run_timeout BETWEEN '1 millisecond' AND '365 days'),
     of_schedule boolean NOT NULL DEFAULT false,
     version integer NOT NULL DEFAULT 1,
     changed_at timestamptz NOT NULL DEFAULT now(),
     changed_by text NOT NULL DEFAULT session_user,
-    disabled_at timestamptz,
-    tags text[],
-    metadata jsonb,
-    expected_duration interval,
-    deadline interval,
-    run_timeout interval
+    disabled_at timestamptz
 );
 COMMENT ON TABLE mill.jobs IS 'Jobs: named sets of tasks with edges';
 COMMENT ON COLUMN mill.jobs.category IS 'Free-text category';
@@ -42,8 +45,10 @@ CREATE TABLE IF NOT EXISTS mill.job_tasks (
     job mill.label NOT NULL REFERENCES mill.jobs,
     name mill.label NOT NULL,
     description text,
+    enabled boolean NOT NULL DEFAULT true,
     statement mill.statement NOT NULL,
     params jsonb,
+    run_as mill.profile_name NOT NULL DEFAULT '',
     queue mill.queue_name NOT NULL DEFAULT 'default',
     priority mill.priority,
     group_name mill.label,
@@ -53,18 +58,17 @@ CREATE TABLE IF NOT EXISTS mill.job_tasks (
     backoff mill.backoff NOT NULL DEFAULT 'exponential',
     jitter boolean NOT NULL DEFAULT true,
     timeout mill.time_limit,
+    expected_duration interval CONSTRAINT expected_duration_range
+        CHECK (expected_duration BETWEEN '1 millisecond' AND '365 days'),
     mode mill.mode NOT NULL DEFAULT 'transaction',
     at_most_once boolean NOT NULL DEFAULT false,
     external boolean NOT NULL DEFAULT false,
-    ignore_failure boolean NOT NULL DEFAULT false,
-    join_mode mill.join_mode NOT NULL DEFAULT 'all',
-    run_as mill.profile_name NOT NULL DEFAULT '',
-    disabled_at timestamptz,
     options mill.task_options,
-    enabled boolean NOT NULL DEFAULT true,
-    expected_duration interval,
+    join_mode mill.join_mode NOT NULL DEFAULT 'all',
+    ignore_failure boolean NOT NULL DEFAULT false,
     approval boolean NOT NULL DEFAULT false,
     approval_note text,
+    disabled_at timestamptz,
     PRIMARY KEY (job, name),
     CONSTRAINT at_most_once_runs_once
         CHECK (NOT at_most_once OR (mode = 'autocommit' AND max_attempts = 1))

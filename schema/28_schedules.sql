@@ -20,15 +20,24 @@ CREATE TABLE IF NOT EXISTS mill.schedules (
     jobs text[] NOT NULL CONSTRAINT has_jobs CHECK (cardinality(jobs) > 0),
     own_job boolean NOT NULL DEFAULT false,
     params jsonb NOT NULL DEFAULT '{}' CONSTRAINT params_by_name CHECK (jsonb_typeof(params) = 'object'),
+    tags text[],
+    metadata jsonb CONSTRAINT metadata_is_object CHECK (jsonb_typeof(metadata) = 'object'),
     timing text NOT NULL CONSTRAINT timing_length CHECK (octet_length(timing) BETWEEN 1 AND 4000),
     mode mill.fire_mode NOT NULL GENERATED ALWAYS AS (CASE lower(btrim(split_part(timing, '(', 1)))
         WHEN 'manual' THEN 'manual'::mill.fire_mode WHEN 'trigger' THEN 'triggered'::mill.fire_mode
         ELSE 'scheduled'::mill.fire_mode END) STORED,
+    trigger jsonb,
     overlap mill.overlap NOT NULL DEFAULT 'skip',
     catch_up integer NOT NULL DEFAULT 1 CONSTRAINT catch_up_range CHECK (catch_up BETWEEN 0 AND 1000),
     max_lateness interval CONSTRAINT max_lateness_range CHECK (max_lateness BETWEEN '0' AND '365 days'),
     declared_jitter interval NOT NULL DEFAULT '0'
         CONSTRAINT declared_jitter_range CHECK (declared_jitter BETWEEN '0' AND '1 day'),
+    expected_duration interval CONSTRAINT expected_duration_range
+        CHECK (expected_duration BETWEEN '1 millisecond' AND '365 days'),
+    deadline interval CONSTRAINT deadline_range
+        CHECK (deadline BETWEEN '1 millisecond' AND '365 days'),
+    run_timeout interval CONSTRAINT run_timeout_range
+        CHECK (run_timeout BETWEEN '1 millisecond' AND '365 days'),
     enabled boolean NOT NULL DEFAULT true,
     max_attempts mill.attempt_limit,
     retry_interval mill.retry_interval,
@@ -37,28 +46,22 @@ CREATE TABLE IF NOT EXISTS mill.schedules (
     version integer NOT NULL DEFAULT 1,
     changed_at timestamptz NOT NULL DEFAULT now(),
     changed_by text NOT NULL DEFAULT session_user,
+    new_timing text,
+    new_timing_at timestamptz,
+    new_timing_error text,
+    timing_finished_at timestamptz,
     planned_from timestamptz NOT NULL DEFAULT now(),
     next_tick_at timestamptz,
     next_fire_at timestamptz,
     queued_fire_at timestamptz,
-    trigger jsonb,
+    queued_later timestamptz[],
+    trigger_checked_at timestamptz,
+    trigger_result text,
     error text,
     last_fire_at timestamptz,
     last_finished_at timestamptz,
     last_state mill.run_state,
-    last_success_at timestamptz,
-    tags text[],
-    metadata jsonb,
-    queued_later timestamptz[],
-    new_timing text,
-    new_timing_at timestamptz,
-    new_timing_error text,
-    trigger_checked_at timestamptz,
-    trigger_result text,
-    expected_duration interval,
-    deadline interval,
-    run_timeout interval,
-    timing_finished_at timestamptz
+    last_success_at timestamptz
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
     autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
 COMMENT ON TABLE mill.schedules IS 'Schedules: when to start runs of jobs automatically';

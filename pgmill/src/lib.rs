@@ -111,7 +111,7 @@ async fn run(command: &Command, global: &Global) -> Result<u8, Failure> {
 /// Runs a command that only reads on the databases of all contexts.
 ///
 /// # Errors
-/// Refuses other commands, so that nobody changes all databases by mistake.
+/// Refuses other commands, so that nobody changes all databases without meaning to.
 async fn on_all_contexts(command: &Command, global: &Global, out: &Output) -> Result<u8, Failure> {
     if !command.only_reads() {
         return Err(Failure::usage("this command does not run with --all-contexts")

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Crates whose code is the product.
-const PRODUCT: &[&str] = &[
+pub(crate) const PRODUCT: &[&str] = &[
     "worker",
     "enqueue",
     "pgmill",
@@ -26,7 +26,9 @@ const PRODUCT: &[&str] = &[
     "loadtest",
 ];
 
-const MAX_LINES: usize = 500;
+/// Number of lines above which a file may hold two things. A quarter more is too long.
+const MANY_LINES: usize = 600;
+const MAX_LINES: usize = 750;
 
 pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_path_buf()
@@ -108,13 +110,17 @@ pub(crate) fn literals(text: &str) -> Vec<(usize, &str)> {
 
 #[test]
 fn no_source_file_is_too_long() {
-    let found: Vec<String> = files(&[PRODUCT, &["tests"]].concat(), &[".rs"])
-        .iter()
-        .map(|(path, text)| (path, without_tests(text).lines().count()))
-        .filter(|(_, lines)| *lines > MAX_LINES)
-        .map(|(path, lines)| format!("{path}: {lines} lines"))
-        .collect();
-    assert_none(&format!("files of more than {MAX_LINES} lines without their tests"), &found);
+    let files = files(&[PRODUCT, &["tests"]].concat(), &[".rs"]);
+    let longer_than = |limit: usize| -> Vec<String> {
+        let lines = files.iter().map(|(path, text)| (path, without_tests(text).lines().count()));
+        let long = lines.filter(|(_, lines)| *lines > limit);
+        long.map(|(path, lines)| format!("{path}: {lines} lines")).collect()
+    };
+    println!("files of more than {MANY_LINES} lines: {:?}", longer_than(MANY_LINES));
+    assert_none(
+        &format!("files of more than {MAX_LINES} lines without their tests"),
+        &longer_than(MAX_LINES),
+    );
 }
 
 /// String literals that contain the name of an object of the schema and are not SQL: file, name,

@@ -1,20 +1,57 @@
-//! Layout checks: small folders, no import circles inside a crate, and each crate compiled once.
+//! Layout checks: module heads that list their files, no import circles inside a crate, and each crate compiled once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
-use crate::project::tidy::{files, root, without_tests};
+use crate::project::tidy::{PRODUCT, files, root, without_tests};
 
-const MAX_FILES: usize = 15;
+/// Number of submodules from which on the head of a module lists them.
+const LISTED_FROM: usize = 3;
+
+/// A reader finds the file of a task in the head of its module, as in `enqueue/src/lib.rs`.
+#[test]
+fn the_head_of_a_module_lists_its_files() {
+    let mut found = Vec::new();
+    let mut listed = 0;
+    for (path, text) in files(PRODUCT, &[".rs"]) {
+        let modules: Vec<&str> = without_tests(&text).lines().filter_map(declared_module).collect();
+        if modules.len() < LISTED_FROM || path.contains("/tests/") {
+            continue;
+        }
+        let head: Vec<&str> = text.lines().filter(|line| line.starts_with("//!")).collect();
+        let head = head.join("\n");
+        listed += modules.len();
+        let missing = modules.into_iter().filter(|it| !head.contains(&format!("`{it}`")));
+        found.extend(missing.map(|it| format!("{path}: {it}")));
+    }
+    assert!(listed > 300, "the scan finds {listed} modules");
+    assert!(found.is_empty(), "missing in the heads of their modules:\n  {}", found.join("\n  "));
+}
+
+/// Returns the name of the file that a line declares as a module.
+fn declared_module(line: &str) -> Option<&str> {
+    let rest = match line.strip_prefix("pub") {
+        Some(rest) => rest.strip_prefix("(crate)").unwrap_or(rest).strip_prefix(' ')?,
+        None => line,
+    };
+    rest.strip_prefix("mod ")?.strip_suffix(';')
+}
+
+/// Number of source files above which a folder may hold two things, which is only printed: a name that was made up for a
+/// limit is worse than a long list. Half as many again are too many.
+const MANY_FILES: usize = 20;
+const MAX_FILES: usize = 30;
 
 #[test]
-fn no_folder_holds_many_source_files() {
+fn no_folder_holds_very_many_source_files() {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     for (path, _) in files(&["."], &[".rs"]) {
         let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
         *counts.entry(folder.to_owned()).or_default() += 1;
     }
     assert!(counts.len() > 50, "the scan finds nothing");
+    counts.retain(|_, count| *count > MANY_FILES);
+    println!("folders with more than {MANY_FILES} source files: {counts:?}");
     counts.retain(|_, count| *count > MAX_FILES);
     assert!(counts.is_empty(), "folders with more than {MAX_FILES} source files: {counts:?}");
 }

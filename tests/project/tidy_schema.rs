@@ -12,8 +12,8 @@ fn parts() -> Vec<(String, String)> {
     parts
 }
 
-const MOST_LINES: usize = 550;
-const MOST_CHARACTERS: usize = 120;
+const MAX_LINES: usize = 600;
+const MAX_CHARACTERS: usize = 120;
 
 #[test]
 fn schema_sql_is_what_make_schema_writes() {
@@ -42,14 +42,13 @@ fn a_file_of_the_schema_is_short_and_begins_with_a_comment() {
             found.push(format!("{path}: does not begin with a comment"));
         }
         let lines = text.lines().count();
-        if lines > MOST_LINES {
-            found.push(format!("{path}: {lines} lines, at most {MOST_LINES}"));
+        if lines > MAX_LINES {
+            found.push(format!("{path}: {lines} lines, at most {MAX_LINES}"));
         }
-        let long = |(_, line): &(usize, &str)| line.chars().count() > MOST_CHARACTERS;
+        let long = |(_, line): &(usize, &str)| line.chars().count() > MAX_CHARACTERS;
         let numbered = (1..).zip(text.lines()).filter(long);
-        found.extend(
-            numbered.map(|(n, _)| format!("{path}:{n}: over {MOST_CHARACTERS} characters")),
-        );
+        found
+            .extend(numbered.map(|(n, _)| format!("{path}:{n}: over {MAX_CHARACTERS} characters")));
     }
     assert!(found.is_empty(), "{}", found.join("\n"));
 }

@@ -60,7 +60,7 @@ async fn a_rejected_timing_is_reported_and_the_former_one_keeps_firing() {
     until_events(&database, "s", "fired 1, completed 1, error 3").await;
     let statement = "SELECT statement FROM mill.run_tasks";
     assert_eq!(database.value::<String>(statement).await, "SELECT 2");
-    assert!(problems(&database).await.contains("not in force"), "a fire does not hide the mistake");
+    assert!(problems(&database).await.contains("not in force"), "a fire does not hide the error");
     schedule(&database, "s", "daily(04:30)", "SELECT 2", "").await;
     checked(&database).await;
     let after: String = database.value(NEXT).await;

@@ -58,7 +58,7 @@ struct World {
     restored: bool,
 }
 
-/// A mistake that the rules must detect.
+/// A bug that the rules must detect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Bug {
     /// An attempt writes its receipt although its epoch is too low.

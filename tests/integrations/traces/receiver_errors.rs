@@ -14,7 +14,7 @@ async fn spans(address: &str, result: &str) -> f64 {
     of_result.map(|sample| sample.value).sum()
 }
 
-/// Runs tasks while the receiver is in trouble.
+/// Runs tasks while the receiver fails.
 async fn tasks_succeed(url: &str, tasks: i32) {
     let database = Database::new().await;
     database.execute("CREATE TABLE effect (task bigint)").await;
