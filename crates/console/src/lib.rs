@@ -1,24 +1,17 @@
-//! Web console: HTML screens and a read-only JSON API for operators.
+//! Web console: HTML screens and a JSON API for operators.
 //!
 //! | task | file |
 //! |---|---|
+//! | options, flags, access rules, and errors at the start | `options` |
 //! | listener, router, startup and shutdown | `server` |
-//! | command-line flags, shared by all programs that serve the console | `flags` |
-//! | options, and errors at the start | `options` |
-//! | name and colour of the environment | `environment` |
-//! | state shared by all handlers | `http/app` |
-//! | host, origin and token checks; security headers | `http/access_check`, `http/access_control` |
-//! | sign-in, limit of wrong tokens, embedded scripts and styles | `http/login`, `http/guess_limit`, `http/assets` |
-//! | certificate and key, limits of bodies | `http/tls`, `http/body_limit` |
-//! | request context, forms, errors and their responses | `http/request`, `http/error`, `http/error_response` |
-//! | database sessions with statement timeouts | `database` |
-//! | history of the last hours, read minute by minute and cached | `throughput/` |
-//! | the same history as columns for plots | `page/plots` |
-//! | page layout, number and time formats, SQL highlighting, graphs | `page/` |
-//! | HTML escaping | `escape` |
-//! | filter language of the searches | `filter` |
-//! | the front page of a console with several databases | `screens/databases` |
-//! | one file per screen: data, template, routes; grouped by topic | `screens/` |
+//! | files that are read again while the console serves | `reload` |
+//! | TLS, access checks, sign-in, requests, errors, embedded files | `http` |
+//! | database sessions with statement timeouts and the role of the user | `database` |
+//! | one file per screen: data, template, routes; grouped by topic | `screens` |
+//! | layout, formats, SQL highlighting, graphs and plots of a page | `page` |
+//! | escaping of texts in HTML and SVG | `escape` |
+//! | filter language of the Tasks screen; durations and times in searches | `filter` |
+//! | throughput and backlog of the last hours, read minute by minute and cached | `throughput` |
 //! | JSON API and its OpenAPI description | `api`, `openapi` |
 //!
 //! A new screen needs a file in a folder of `screens/`, a template in `templates/`, and a line in
@@ -27,8 +20,8 @@
 //! Invariant: this crate contains no SQL on the schema; all statements are in the crate `queue`.
 //!
 //! Invariant: reads run in a read-only transaction with a statement timeout. Writes require a
-//! `FormRequest`, which exists only after the origin and CSRF checks and begins no transaction in
-//! read-only mode.
+//! `FormRequest` with a CSRF token, or an `ApiRequest` with a JSON body. Both exist only after the
+//! origin check, and begin no transaction in read-only mode.
 
 mod api;
 mod database;

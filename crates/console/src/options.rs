@@ -1,4 +1,12 @@
 //! Options of a console server, and errors at its start.
+//!
+//! | task | file |
+//! |---|---|
+//! | command-line flags, shared by all programs that serve the console | `flags` |
+//! | access file with tokens and users, and token file | `access_file` |
+//! | rights of a user: database role, scopes, expiry time | `rights` |
+//! | several databases of one console, each with a name | `contexts` |
+//! | name and colour of the environment, which every page shows | `environment` |
 
 pub(crate) mod access_file;
 pub(crate) mod contexts;

@@ -1,5 +1,13 @@
-//! Building blocks of a page, shared by the screens: layout, escaping, formats, SQL highlighting,
-//! graphs, plots and the order of tasks.
+//! Building blocks of a page, shared by the screens.
+//!
+//! | task | file |
+//! |---|---|
+//! | title, navigation and user of every page | `layout` |
+//! | durations, times, counts, states and links as text or HTML | `format` |
+//! | SQL with highlighted syntax and a marked error position | `highlight` |
+//! | order of tasks in which each task follows its parents | `topology` |
+//! | nodes and edges of a graph, which the browser draws | `graph` |
+//! | throughput of the last hours as columns for plots and a table | `plots` |
 
 pub(crate) mod format;
 pub(crate) mod graph;

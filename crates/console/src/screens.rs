@@ -1,5 +1,16 @@
-//! Screens of the console, one file each with data, template and routes. [`NAV_ITEMS`] lists the
-//! screens of the navigation.
+//! Screens of the console, one file each with data, template and routes.
+//!
+//! | screens | file |
+//! |---|---|
+//! | front page of a console with several databases | `databases` |
+//! | overview, workers, queues, limits, priorities, groups, subscriptions, database | `fleet` |
+//! | list of tasks, one task, bulk actions | `tasks` |
+//! | list of runs, one run, approvals | `runs` |
+//! | list and calendar of schedules, one schedule, backfills | `schedules` |
+//! | list of jobs, one job, its versions, lineage | `jobs` |
+//! | failures by cause, and the audit log | `history` |
+//!
+//! [`NAV_ITEMS`] lists the screens of the navigation.
 
 pub(crate) mod databases;
 pub(crate) mod fleet;

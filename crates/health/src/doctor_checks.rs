@@ -1,4 +1,11 @@
 //! The checks of `pgmill doctor`. Pure: facts in, findings out.
+//!
+//! | checks | file |
+//! |---|---|
+//! | version, transaction ids and settings of the server | `server` |
+//! | collations, indexes, the queue of NOTIFY, the lock table | `catalog` |
+//! | two-phase commit and nodes of a coordinator of Citus | `citus` |
+//! | schema, workers, roles, old snapshots, history, sequences, priorities, dead rows | this file |
 
 mod catalog;
 mod citus;

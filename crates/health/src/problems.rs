@@ -1,5 +1,15 @@
-//! Finds problems that need attention, most severe first. Pure: facts in, problems out. Each program
-//! adds the next step for its users, such as a page or a command.
+//! Finds problems that need attention, most severe first.
+//!
+//! | problems | file |
+//! |---|---|
+//! | order of all problems; those of workers, tasks, runs, schedules, subscriptions and targets | this file |
+//! | queues that are paused or lack readers; limits that tasks wait for | `backlog` |
+//! | logins with readers that cannot open a session | `logins` |
+//! | interruptions by the server; tasks suspected of crashing the server | `server` |
+//! | three severities, and the severity of failures by their share | `severity` |
+//!
+//! Pure: facts in, problems out. Each program adds the next step for its users, such as a page or a
+//! command.
 
 mod backlog;
 mod logins;

@@ -1,4 +1,4 @@
-//! Which addresses a destination may have.
+//! Resolves the host of a destination, refuses private addresses, and connects.
 //!
 //! The name of a destination is resolved once, every address of the answer is checked, and the
 //! connection is opened to a checked address. So a name server cannot give another address between

@@ -1,7 +1,18 @@
-//! Output for people, shared by the programs: text that is safe on a terminal, attempts in the
-//! style of psql, the progress and the critical path of runs, the progress of actions on many tasks,
-//! query plans as a table, changed lines, tables that fit the terminal, and formats of durations and counts. Also
-//! the validation of names, and the database that a program is connected to.
+//! Output for people, and checks of their input, shared by the programs.
+//!
+//! | task | file |
+//! |---|---|
+//! | rules for queue names and other names, checked before connecting | `names` |
+//! | database that a program connects to, and warnings about it | `connection_target` |
+//! | safe output of untrusted text; lines on standard error | `text` |
+//! | formats of durations, counts and details of the audit log | `format` |
+//! | attempts in the style of psql: errors, notices, values | `attempt` |
+//! | progress and outcome of a run | `run` |
+//! | tasks and times of the critical path of a run | `critical_path` |
+//! | progress of an action on many tasks | `bulk` |
+//! | nodes and totals of a query plan, and its changes | `plan` |
+//! | lines that differ between two texts | `changes` |
+//! | tables that are wrapped to the width of the terminal | `table` |
 
 mod attempt;
 mod bulk;

@@ -1,7 +1,14 @@
-//! API handlers that change something: enqueue tasks, start runs, and act on tasks, runs, schedules,
-//! jobs, queues, workers and subscriptions.
+//! API handlers that change something, one transaction per request.
 //!
-//! Each request is one transaction. The database checks the privileges of the user's role.
+//! | task | file |
+//! |---|---|
+//! | enqueuing, changing, cancelling and retrying tasks | `tasks` |
+//! | starting, cancelling, restarting and rerunning runs | `runs` |
+//! | approving and rejecting tasks of runs | `approvals` |
+//! | running, enabling and backfilling schedules; enabling jobs | `schedules` |
+//! | pausing and purging queues, draining workers, setting and removing subscriptions | `fleet` |
+//!
+//! The database checks the privileges of the user's role.
 
 mod approvals;
 mod fleet;

@@ -1,5 +1,13 @@
-//! Screens about runs: all runs, one run with its graph, timeline and grid of earlier runs,
-//! actions on a run, and approvals of its tasks.
+//! Screens about runs, and actions on a run.
+//!
+//! | screen or part | file |
+//! |---|---|
+//! | list of runs, filtered by state, job, schedule and time | `list` |
+//! | one run: tasks, dependencies, graph, critical path | `run` |
+//! | Gantt chart: waits and attempts of each task | `gantt` |
+//! | grid: state of each task in the last runs | `grid` |
+//! | cancelling, restarting and rerunning a run; retrying one task | `actions` |
+//! | approving and rejecting a task of a run | `approvals` |
 
 mod actions;
 mod approvals;

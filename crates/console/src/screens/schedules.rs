@@ -1,5 +1,12 @@
-//! Screens about schedules: all schedules as a list and as a calendar, one schedule with its next
-//! fires, runs, backfills and log, and actions on a schedule.
+//! Screens about schedules, and actions on a schedule.
+//!
+//! | screen or part | file |
+//! |---|---|
+//! | all schedules with their next fire and recent runs | `list` |
+//! | calendar of past and coming fires, by day or hour | `calendar` |
+//! | one schedule: definition, next fires, runs, backfills, log | `schedule` |
+//! | running now, enabling and disabling, dry run | `actions` |
+//! | starting a backfill or its dry run; pausing, resuming, cancelling | `backfills` |
 
 mod actions;
 mod backfills;

@@ -1,5 +1,17 @@
-//! Screens about tasks: the list with its filter, one task with its status, attempts and plan,
-//! the change of a task, and bulk actions.
+//! Screens about tasks, and actions on tasks.
+//!
+//! | screen or part | file |
+//! |---|---|
+//! | list of tasks that match a filter, and its download | `list` |
+//! | one task with all its parts; cancelling and retrying the task | `task` |
+//! | state and its reason, blockers, and the panel that shows them | `status` |
+//! | waits and attempts of a task as an SVG timeline | `timeline` |
+//! | server-sent events: new contents of the panel of a live task | `events` |
+//! | error position, notices and result rows of each attempt | `attempts` |
+//! | durations of tasks with the same name, and their chart | `duration_history` |
+//! | saved plan as a tree, compared with the previous plan | `saved_plan` |
+//! | form that changes a waiting task | `change` |
+//! | cancelling or retrying all tasks that match a filter | `bulk` |
 
 mod attempts;
 mod bulk;
