@@ -1,4 +1,4 @@
-//! Ids.
+//! Ids of tasks and runs.
 
 use std::error::Error;
 use std::fmt;

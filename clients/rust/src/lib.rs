@@ -2,7 +2,20 @@
 //!
 //! # Layout
 //!
-//! `request` and `enqueue` submit tasks, `task` reads and steers them, `run` starts runs.
+//! | task | file |
+//! |---|---|
+//! | a new task with its options, options of a run, result of an enqueue | `request` |
+//! | tags, metadata and other options that the schema stores as one document | `labels` |
+//! | a `traceparent` of W3C Trace Context: check of the text, and its parts | `traceparent` |
+//! | enqueue of one task or of many in one statement | `enqueue` |
+//! | read, history, wait, cancel and retry of one task | `task` |
+//! | start, wait and cancel of a run | `run` |
+//! | execution of statements with text arguments, and of procedures that wait | `statement` |
+//! | records that the functions return: started runs, tasks and attempts | `result` |
+//! | ids of tasks and runs | `id` |
+//! | enums of the schema: states, outcomes, priorities, modes | `vocabulary` |
+//! | macro that defines such an enum | `pg_enum` |
+//! | errors with the server's message, SQLSTATE and hint | `error` |
 
 mod enqueue;
 mod error;

@@ -1,4 +1,4 @@
-//! Enums that mirror the enums of the schema.
+//! The macro `pg_enum!`, which defines an enum that mirrors an enum of the schema.
 
 /// Defines an enum whose labels equal those of an enum in the schema. A column is read as text or as
 /// the enum. Statements that have to be fast cast the column to text: for a column of an enum type,

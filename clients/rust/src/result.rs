@@ -1,4 +1,4 @@
-//! Results of reads.
+//! Records that the functions of this crate return: started runs, tasks and attempts.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! Words of the schema: states, outcomes and options.
+//! Enums of the schema: states, outcomes, priorities, modes, isolation levels and backoffs.
 
 use crate::pg_enum;
 

@@ -1,4 +1,5 @@
-//! Shared code of the programs that start clusters and fleets.
+//! The command line of the programs that start clusters and fleets, and the paths of programs that
+//! were built together.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,21 +1,18 @@
 //! Resolves connection strings as `psql` does, and opens connections.
 //!
-//! The steps from a connection string to a connection, one file per step:
+//! The steps from a connection string to a connection:
 //!
 //! | step | file |
 //! |---|---|
-//! | the process environment as a value | `parse/environment` |
-//! | the string itself, or the file that contains it | `parse/source` |
-//! | parse a URI, `key=value` pairs or a bare database name | `parse/key_value`, `parse/uri` |
-//! | the known settings, and the refused ones | `parse/keyword` |
-//! | defaults from the service file, then from `PG*` variables | `parse/service`, `parse/settings` |
-//! | hosts, ports and typed values | `endpoint`, `resolve` |
-//! | a password for each host | `parse/passfile` |
-//! | the resolved target, safe to print | `connection_target` |
-//! | the TLS rules of `sslmode` | `open/tls`, `open/verify` |
-//! | try the hosts, with and without TLS, in order | `open`, `open/attempt`, `open/target_session_attrs` |
-//! | the same for a pool | `open/pool` |
-//! | statements behind a pooler that drops the search_path | `client` |
+//! | connection string, service file and `PG*` variables → settings | `parse` |
+//! | source of a setting: connection string, service file or variable | `origin` |
+//! | lists of hosts, addresses and ports → one list of endpoints | `endpoint` |
+//! | settings → target: defaults, passwords, checks of contradictions | `resolve` |
+//! | the resolved target, safe to print and to log | `connection_target` |
+//! | search for a host that accepts a connection; cancel requests, pools | `open` |
+//! | statements behind a pooler that drops the `search_path` | `client` |
+//! | texts that are not printed, because they may contain a password | `secret` |
+//! | errors of all steps, with hints | `error` |
 //!
 //! The rules are those of libpq. `tests/psql_agrees.rs` and `tests/tls_ladder` compare this crate
 //! with the installed `psql`.

@@ -1,4 +1,14 @@
 //! Tries hosts and addresses, with and without TLS, until one accepts a connection.
+//!
+//! | step | file |
+//! |---|---|
+//! | TLS rules of a target, and the connector built from them | `tls` |
+//! | check of the server's certificate, as `sslmode` requires | `verify` |
+//! | one attempt at one address, up to the end of authentication | `attempt` |
+//! | connection types of the driver, first query on a new connection | `connection` |
+//! | check of the session's `search_path`, which a pooler may drop | `search_path` |
+//! | check whether the server is of the requested kind | `target_session_attrs` |
+//! | connections of a deadpool pool, opened in the same way | `pool` |
 
 pub(crate) mod attempt;
 pub(crate) mod connection;

@@ -1,4 +1,4 @@
-//! Ids and the fencing token.
+//! Ids of workers and limits, and the fencing token of a claim.
 
 use std::fmt;
 

@@ -1,12 +1,25 @@
 //! The task queue: all SQL on the tasks table, with one file per transition.
 //!
+//! | task | file |
+//! |---|---|
+//! | the schema: installation, upgrade, version, comparison with the database | `schema` |
+//! | transitions of tasks, from enqueue and claim to the end | `transition` |
+//! | the worker's own statements: heartbeat, poll, pruning, notifications | `worker` |
+//! | definitions, runs and settings that operators and producers change | `operator` |
+//! | queries for the console, the command line and the metrics | `read` |
+//! | receipts of tasks that ran in a target, where these statements run | `receipt` |
+//! | SQL scanner: statements of a script, statements that a task may not contain | `scan` |
+//! | the claim of a running task, retry policy, state after an attempt | `task` |
+//! | default values of task options, for help texts | `task_defaults` |
+//! | ids of workers and limits, fencing token | `id` |
+//! | tags, metadata and stored options of tasks, read from rows | `labels` |
+//! | macro for enums of the schema, with a schema for OpenAPI | `pg_enum` |
+//! | values and structs from rows, by the names of columns | `row` |
+//! | errors of the queue, and conditions of the server behind them | `error` |
+//!
 //! Functions take `&impl GenericClient`, so that a caller may pass its own transaction. Each
 //! statement has a comment with its name behind its first word, where it remains visible in
 //! `pg_stat_statements`.
-//!
-//! `transition` changes the state of tasks. `worker` contains the statements with which a worker
-//! reports its own state and reads the state of the fleet. `operator` changes settings, jobs and
-//! runs. `read` changes nothing.
 
 mod error;
 mod id;

@@ -1,4 +1,4 @@
-//! Enums that mirror the enums of the schema.
+//! The macro `pg_enum!` of the client crate, with a schema for OpenAPI.
 
 /// Defines an enum as the macro of the client crate does, with a schema for OpenAPI.
 #[macro_export]

@@ -1,7 +1,13 @@
 //! A small SQL scanner: splits a script into statements, and finds statements that a task may not
 //! contain.
 //!
-//! The scanner knows tokens (see `tokens.rs` for their rules) and very little grammar.
+//! | task | file |
+//! |---|---|
+//! | tokens of SQL, by the rules of the server's lexer | `tokens` |
+//! | pieces of a script without gaps, for syntax highlighting | `pieces` |
+//! | builds of an index with CONCURRENTLY, which can leave it invalid | `index` |
+//!
+//! The scanner knows tokens and very little grammar.
 //!
 //! A semicolon separates statements unless it is in parentheses (`CREATE RULE … DO (a; b)`) or in a
 //! `BEGIN ATOMIC … END` body. psql finds the end of such a body by counting CASE and END. Here END

@@ -1,4 +1,13 @@
 //! Applies the schema, and checks whether this program is compatible with it.
+//!
+//! | task | file |
+//! |---|---|
+//! | upgrade by migrations while the fleet is running | `upgrade` |
+//! | repetition of a change of the schema until it gets its locks | `lock_retries` |
+//! | comparison of the database with the schema of this program | `drift` |
+//! | collations, invalid indexes, NOTIFY queue, lock table, for `pgmill doctor` | `catalog` |
+//! | sequences that are behind the rows of their tables, and their repair | `sequences` |
+//! | check whether tasks of a Citus coordinator commit in two phases | `citus` |
 
 pub mod catalog;
 pub mod citus;

@@ -1,4 +1,4 @@
-//! Basic types of the queue: states, outcomes, and the claim.
+//! The claim of a running task, with its retry policy, and the state of a task after an attempt.
 
 use std::borrow::Cow;
 use std::time::Duration;

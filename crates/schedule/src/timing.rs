@@ -1,4 +1,21 @@
 //! Timings. A timing says what makes a schedule fire.
+//!
+//! | task | file |
+//! |---|---|
+//! | text → call: a word with its arguments | `call` |
+//! | named arguments of a call: durations, numbers, words, labels | `arguments` |
+//! | durations such as `1h 30min`: parser and canonical text | `duration` |
+//! | days of the week, months, ordinals and times of day | `vocabulary` |
+//! | call → cadence, with checks of its arguments | `parse` |
+//! | cadence: dates and times of day in a zone, and its next fires | `cadence` |
+//! | dates on which a cadence fires, and intervals between them | `rule` |
+//! | times of day at which a cadence fires, steps of `every(…)` | `clock` |
+//! | dates and times of day of a cron expression | `cron` |
+//! | filters: days, weeks, months, first and last date, window | `filter` |
+//! | wall clock → instants, by two rules for clock changes | `zone` |
+//! | triggers: fires because of rows of a table or a probe | `trigger` |
+//! | key under which the settings of a schedule are stored | `key` |
+//! | description of a timing in English | `describe` |
 
 pub(crate) mod arguments;
 pub(crate) mod cadence;

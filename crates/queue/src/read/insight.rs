@@ -4,21 +4,21 @@
 //!
 //! | content | file |
 //! |---|---|
-//! | the session's login and its privileges | `viewer` |
-//! | counts per queue and priority | `lanes` |
-//! | counts per group | `capacity::groups` |
-//! | limits with their use | `capacity::limits` |
-//! | lists of tasks by a filter, page by page | `tasks`, `condition` |
-//! | lists of runs, bounded queries on one run, its tasks compared with earlier runs | `runs` |
-//! | lists of jobs | `jobs` |
-//! | versions of a job and their differences | `jobs::versions` |
-//! | ended attempts per minute | `throughput` |
+//! | the session's login, its privileges, and the database clock | `viewer` |
+//! | problems that need an operator: blockers, late or slow work, failures | `problems` |
+//! | waiting and running tasks per queue and priority, settings of queues | `lanes` |
+//! | groups and limits with their use | `capacity` |
+//! | lists of tasks by a filter, page by page | `tasks` |
+//! | WHERE clause of these lists, and the values that it binds | `condition` |
+//! | lists of runs, one run, its tasks compared with earlier runs | `runs` |
+//! | expected ends of runs in progress | `eta` |
+//! | lists of jobs, one job, versions of a job and their differences | `jobs` |
+//! | ended attempts per minute and queue | `throughput` |
 //! | waiting tasks per minute | `backlog_history` |
 //! | durations by task name; failures by cause | `statistics` |
 //! | the last attempts of one task name | `recent_attempts` |
-//! | saved plans | `saved_plan` |
-//! | tables, lock waits, connections | `storage` |
-//! | backends that block a task; slow tasks and runs; limits that hold tasks back; missed schedules; failed runs | `problems` |
+//! | saved plans of tasks, and the plans before them | `saved_plan` |
+//! | sizes of tables, lock waits, connections, retention periods | `storage` |
 
 pub mod backlog_history;
 mod capacity;

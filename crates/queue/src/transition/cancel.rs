@@ -1,5 +1,7 @@
-//! scheduled | blocked | pending → finished. A running task is cancelled by a request to its
-//! worker.
+//! scheduled | blocked | pending → finished, when a task is cancelled, and finished | scheduled →
+//! blocked | pending, when an operator retries it.
+//!
+//! A running task is cancelled by a request to its worker.
 
 use pgmill_client::TaskId;
 use tokio_postgres::GenericClient;

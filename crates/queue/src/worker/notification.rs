@@ -1,4 +1,4 @@
-//! Delivery of notifications, for the duty of the workers.
+//! Claims messages of notifications, records their results, and delivers those within the database.
 //!
 //! A claim and the record of its result are separate transactions, between which the worker sends
 //! the message. A claim that is not followed by a result expires after a minute, by the database

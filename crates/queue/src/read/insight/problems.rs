@@ -1,7 +1,16 @@
-//! Problems that the console shows an operator first, in addition to those of queues and workers:
-//! backends that block a task, limits that hold tasks back, tasks and runs that are late or take
-//! longer than usual, tasks that wait for approval, problems of schedules, failed runs, subscriptions whose notifications
-//! are not delivered, and what the server does to tasks.
+//! Problems that the console shows an operator first, in addition to those of queues and workers.
+//!
+//! | problem | file |
+//! |---|---|
+//! | limits for whose permits tasks wait | `waiting_limits` |
+//! | slow tasks, slow runs, and runs that missed a deadline | `slow` |
+//! | tasks of runs that wait for approval | `approvals` |
+//! | subscriptions whose notifications are not delivered | `subscriptions` |
+//! | targets that were restored to an earlier time, or are held back | `targets` |
+//! | attempts that the server interrupted, and tasks that ran when it crashed | `server` |
+//!
+//! The statements of this file find backends that block a task, problems of schedules and failed
+//! runs.
 
 mod approvals;
 mod server;

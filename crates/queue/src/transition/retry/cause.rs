@@ -1,5 +1,5 @@
-//! Whose fault the end of an attempt is. One table decides it for every SQLSTATE; `docs/tasks.md`
-//! contains the same table.
+//! The cause of an attempt's end: the task, a conflict or the server. One table decides it for
+//! every SQLSTATE; `docs/tasks.md` contains the same table.
 
 use crate::error::Condition;
 use crate::transition::retry::AttemptError;
