@@ -1,4 +1,22 @@
-//! The command line of `pgmill`.
+//! The command line of `pgmill`: its commands, the role that each needs, and their arguments.
+//!
+//! | arguments | file |
+//! |---|---|
+//! | options of every command, above all the database; `pgmill context` | `connection` |
+//! | options and value parsers that several commands share | `value` |
+//! | `pgmill task`: filters, bulk options, and the changes of `task set` | `task` |
+//! | `pgmill run`: filters, tasks to run again, approvals, graphs | `run` |
+//! | `pgmill job`, `apply`, `dependency` and `lineage`, with the formats of graphs | `job` |
+//! | `pgmill schedule`: definition, overrides, fires, history and backfills | `schedule` |
+//! | `pgmill top`, `health`, `pause`, `resume`, `queue` and `worker` | `fleet` |
+//! | `pgmill priority`, `limit`, `group` and `queue set`: limits, rates, conditions | `capacity` |
+//! | `pgmill console`: listen address, and the flags of the crate `console` | `console` |
+//! | `pgmill subscription` and `notification`: events, receivers and filters | `notification` |
+//! | `pgmill history`, `failures`, `durations` and `audit` | `insight` |
+//! | `pgmill profile`: allowed roles and routines | `profile` |
+//! | `pgmill target`: allowed roles, kept receipts, conditions, checks | `target` |
+//!
+//! The arguments of `pgmill import` are in the crate `import`.
 
 mod capacity;
 mod connection;

@@ -1,4 +1,12 @@
-//! Standard output: documents, tables and their parts. No other module writes to it.
+//! Standard output: documents, tables and their parts. Only `pgmill top` and the hidden
+//! `__complete` write to it elsewhere.
+//!
+//! | content | file |
+//! |---|---|
+//! | times, activities, tasks and tags as text; tones of states and outcomes | `format` |
+//! | the end of a list: its limit, its default period, its notes | `list` |
+//! | graphs in the syntax of Mermaid and Graphviz | `graph` |
+//! | the output of one command on several databases, in one document or table | `merged` |
 
 pub(crate) mod format;
 pub(crate) mod graph;

@@ -1,4 +1,13 @@
-//! Commands about runs: list, show, draw, cancel, retry and restart them, approve tasks.
+//! Commands about runs: list, show and draw them, write their results, act on them and their tasks.
+//!
+//! | command | file |
+//! |---|---|
+//! | `pgmill run list`: runs with their expected end; the search for one run | `list` |
+//! | `pgmill run show`: tasks and critical path; `--watch` until the end | `show` |
+//! | `pgmill run graph`: tasks and edges as text, Mermaid or Graphviz | `graph` |
+//! | `pgmill run approve` and `reject`: tasks that wait for approval | `approvals` |
+//! | `pgmill run cancel`, `retry`, `restart` and `rerun` | `actions` |
+//! | `pgmill run results`: an ended run as the file `run_results.json` of dbt | `results` |
 
 pub(crate) mod actions;
 mod approvals;

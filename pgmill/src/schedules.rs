@@ -1,4 +1,14 @@
 //! Commands about schedules: list, show, test, change and define them, and their history.
+//!
+//! | command | file |
+//! |---|---|
+//! | `pgmill schedule list`: schedules with their fires; the search for one schedule | `list` |
+//! | `pgmill schedule show`: settings, next fires, history and log of one schedule | `show` |
+//! | `pgmill schedule next` and `test`: coming fires, without firing | `fires` |
+//! | `pgmill schedule calendar`: past and coming fires of all schedules | `calendar` |
+//! | `pgmill schedule history` and `log`: fired runs, and events | `log` |
+//! | `pgmill schedule set`, `sync`, `run-now` and the other changes of schedules | `actions` |
+//! | `pgmill schedule backfill` and the commands on existing backfills | `backfill` |
 
 mod actions;
 mod backfill;

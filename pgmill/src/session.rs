@@ -1,4 +1,10 @@
 //! The database connection of one command.
+//!
+//! | task | file |
+//! |---|---|
+//! | the contexts file, which names databases; `pgmill context` | `contexts` |
+//! | one command on the databases of all contexts at the same time | `all_contexts` |
+//! | a second session that reports lock waits, and cancels after a timeout | `lock_wait` |
 
 pub(crate) mod all_contexts;
 pub(crate) mod contexts;

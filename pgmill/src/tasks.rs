@@ -1,5 +1,13 @@
 //! Commands about tasks: list, show, cancel, retry and change them, and explain why one does not
 //! run.
+//!
+//! | command | file |
+//! |---|---|
+//! | `pgmill task list`: live or finished tasks by filter or text | `list` |
+//! | `pgmill task show`: options, state, attempts, errors and rows of one task | `show` |
+//! | `pgmill task show --plan`: a saved plan, compared with the previous one | `plan` |
+//! | `pgmill task cancel`, `retry` and `set`: chunks of tasks, with confirmation | `actions` |
+//! | `pgmill why`: the reason why a task, run, schedule or queue waits | `why` |
 
 pub(crate) mod actions;
 mod list;

@@ -1,4 +1,20 @@
 //! `pgmill import dbt`: makes a job of a compiled dbt project.
+//!
+//! | step | file |
+//! |---|---|
+//! | the file `manifest.json`: nodes, sources, macros and settings | `manifest` |
+//! | graph of the nodes, and the tests that each node waits for | `graph` |
+//! | the nodes that `--select`, `--exclude` and `--resource-type` choose | `selection` |
+//! | the job: its tasks, their edges, and remarks on differences from dbt | `plan` |
+//! | tasks of one node: hooks outside of its transaction, and its build | `node_tasks` |
+//! | hooks of a node as SQL, with the name of its relation | `hook` |
+//! | SQL of views, tables and materialized views | `relations` |
+//! | SQL of incremental models: the first table, then the new rows | `incremental` |
+//! | SQL of snapshots, which keep each version of a row | `snapshot` |
+//! | SQL of seeds: a CSV file with the types that dbt infers | `seed` |
+//! | SQL of data tests, and of the rows that fail them | `data_test` |
+//! | grants and comments of a relation, and the columns of a contract | `attributes` |
+//! | quoted names and texts, relations, and blocks that drop or swap them | `sql` |
 
 mod attributes;
 mod data_test;

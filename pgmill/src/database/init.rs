@@ -1,4 +1,4 @@
-//! `pgmill init`.
+//! `pgmill init`: installs the schema, or upgrades an older one.
 
 use std::cmp::Ordering;
 

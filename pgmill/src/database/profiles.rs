@@ -1,4 +1,4 @@
-//! `pgmill profile`.
+//! `pgmill profile`: lists, changes and removes the logins that tasks may run as.
 
 use cli::{Failure, exit};
 use conninfo::Client;

@@ -1,4 +1,4 @@
-//! `pgmill target`.
+//! `pgmill target`: the other databases in which tasks may run, and their receipts.
 
 use std::collections::HashSet;
 

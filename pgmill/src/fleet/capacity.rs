@@ -1,4 +1,4 @@
-//! `pgmill priority`, `pgmill limit`.
+//! `pgmill priority`, `pgmill limit`: weights of priorities, reserved readers, limits and rates.
 
 use cli::{Failure, exit};
 use conninfo::Client;

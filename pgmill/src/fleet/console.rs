@@ -1,4 +1,4 @@
-//! `pgmill console`.
+//! `pgmill console`: opens the databases, and serves the web console until a signal.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

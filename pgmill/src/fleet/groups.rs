@@ -1,4 +1,4 @@
-//! `pgmill group`.
+//! `pgmill group`: lists, creates, changes and removes groups, and sets the default group.
 
 use cli::{Failure, exit};
 use conninfo::Client;

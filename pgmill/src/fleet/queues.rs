@@ -1,4 +1,4 @@
-//! `pgmill queue`.
+//! `pgmill queue`: lists, pauses, resumes and configures queues.
 
 use cli::{Failure, exit};
 use conninfo::Client;

@@ -1,4 +1,4 @@
-//! `pgmill worker`.
+//! `pgmill worker`: lists workers, and makes them stop claiming or claim again.
 
 use cli::{Failure, exit};
 use conninfo::Client;

@@ -1,4 +1,4 @@
-//! `pgmill audit`.
+//! `pgmill audit`: operator actions as table rows.
 
 use cli::Failure;
 use conninfo::Client;

@@ -1,4 +1,4 @@
-//! `pgmill failures`.
+//! `pgmill failures`: failed attempts, grouped by error.
 
 use cli::{Failure, exit};
 use conninfo::Client;

@@ -1,4 +1,4 @@
-//! `pgmill dependency`.
+//! `pgmill dependency`: lists, adds and removes dependencies that apply to every job.
 
 use cli::{Failure, exit};
 use conninfo::Client;

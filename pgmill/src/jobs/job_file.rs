@@ -1,7 +1,14 @@
 //! Parses jobs, schedules and dependencies from TOML files.
 //!
-//! A job becomes the document that the crate `queue` accepts, and keeps the offsets of its parts,
-//! so that later errors, including those of the database, are reported with their location.
+//! | step | file |
+//! |---|---|
+//! | one table of a file, key by key, with the location of errors | `section` |
+//! | a schedule: its timing, and its jobs or its statement | `schedule` |
+//! | all files together: unique names, known parents, no dependency cycles | `check` |
+//!
+//! Jobs, their tasks and dependencies are parsed here. A job becomes the document that the crate
+//! `queue` accepts, and keeps the offsets of its parts, so that later errors, including those of
+//! the database, are reported with their location.
 
 mod check;
 mod schedule;

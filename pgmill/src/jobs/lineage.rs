@@ -1,4 +1,4 @@
-//! `pgmill lineage`.
+//! `pgmill lineage`: the upstream and downstream tasks of a task, as a tree or a graph.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! `pgmill job list|enable|disable`.
+//! `pgmill job list|enable|disable`: lists jobs, and switches jobs and their tasks on and off.
 
 use cli::{Failure, exit};
 use conninfo::Client;

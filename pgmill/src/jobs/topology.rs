@@ -1,4 +1,4 @@
-//! Topological levels of graphs.
+//! Topological levels of the nodes of a graph, or the path of a cycle.
 
 use std::collections::{BTreeMap, BTreeSet};
 

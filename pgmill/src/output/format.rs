@@ -1,4 +1,4 @@
-//! Times, sizes, states and tasks as text.
+//! Times, activities, tasks and tags as text; tones of states and outcomes.
 
 use std::time::Duration;
 

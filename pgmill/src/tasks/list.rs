@@ -1,4 +1,4 @@
-//! `pgmill task list`.
+//! `pgmill task list`: live or finished tasks, by filter or by a search for texts.
 
 use std::collections::HashMap;
 
