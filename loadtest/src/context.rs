@@ -1,4 +1,10 @@
 //! Run environment: a private cluster or the given server, the programs, and the log folder.
+//!
+//! | part | file |
+//! |---|---|
+//! | connection with its driver, which ends when the value is dropped | `session` |
+//! | database with the queue's schema and the measurement tables, and their tasks | `database` |
+//! | progress on standard error, apart from the results | `progress` |
 
 pub(crate) mod database;
 pub(crate) mod progress;

@@ -1,4 +1,18 @@
-//! The scenarios: one file each, named as on the command line.
+//! The scenarios: one file each, named as on the command line. `throughput` and `stability` are
+//! groups of scenarios.
+//!
+//! | scenario | file |
+//! |---|---|
+//! | names on the command line, and one-line descriptions | `kind` |
+//! | drains of a backlog, and things that must not slow them down | `throughput` |
+//! | enqueueing with the library, compared with inserts, and with the program | `enqueue` |
+//! | pick-up latency on an idle fleet, under load and at steady rates | `latency` |
+//! | task graphs: a wide run, many small runs, a chain | `runs` |
+//! | many schedules: ticks, fires at the same instant, delay of a fire | `schedules` |
+//! | statements, WAL and processor time of an idle fleet | `idle` |
+//! | cost per worker in fleets of up to 1,250 workers, and cost per task | `scale` |
+//! | faults, memory, and a long mixed load | `stability` |
+//! | response times of every screen and API path of the web console | `console` |
 
 mod console;
 mod enqueue;

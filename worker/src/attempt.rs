@@ -1,11 +1,23 @@
-//! Attempts: runs a claimed task in a session, from the check of its statement to the record of its
-//! result.
+//! Attempts: the run of a claimed task in a session, from the check of its statement to the record
+//! of its result.
 //!
-//! `reader` owns a session and serves one claim after another. `check` refuses statements that must
-//! not be sent. `execute` runs one task in its own transaction; `chain` says which tasks may wait for
-//! each other; `shared_commit` runs several tasks in one transaction. `supervise` watches over the
-//! statements of both. `commit` commits the effects of a task with its completion, and `finish`
-//! records every other result.
+//! | step | file |
+//! |---|---|
+//! | a reader: waits for a claim, runs its tasks, has their results recorded | `reader` |
+//! | the session of a reader: opened, begun for each task, reset between tasks | `session` |
+//! | one task in its own transaction or in autocommit mode; result of the attempt | `execute` |
+//! | short tasks one after another: which of them may wait, and for how long | `chain` |
+//! | several short tasks in one transaction, each with a savepoint | `shared_commit` |
+//! | refusal of statements that must not be sent | `check` |
+//! | SQL to the server, and its results as a stream | `statement` |
+//! | preparation of a statement with parameters, whose types the server determines | `prepare` |
+//! | JSON values as parameters, in text format | `params` |
+//! | statement under EXPLAIN (ANALYZE), with its plan as the result | `explain` |
+//! | rows, notices and progress of a statement | `output` |
+//! | deadline, stop signals, cancel requests; who has ended a session | `supervise` |
+//! | errors of a statement, classified by the required reaction | `error` |
+//! | completion and COMMIT in one message, which may also begin the next task | `commit` |
+//! | record of every other result on a control session; releases | `finish` |
 
 pub(crate) mod chain;
 pub(crate) mod check;

@@ -1,9 +1,17 @@
 //! Tasks that run in targets, which are other databases than the queue's.
 //!
+//! | step | file |
+//! |---|---|
+//! | end of an attempt: result from COMMIT, or from the receipt if in doubt | `attempt` |
+//! | record of successes in the queue, many in one transaction | `recorder` |
+//! | tasks of dead workers: resolved in the target, then reclaimed | `reclaim` |
+//! | conditions of targets: standby lag, old snapshots, active sessions | `conditions` |
+//! | comparison of epochs, which shows a restore; deletion of old receipts | `upkeep` |
+//!
 //! A reader of a target runs the task in its session there. Instead of the completion, the task's
-//! transaction contains the receipt (`crates/queue/src/receipt/schema.sql`). After COMMIT, the worker records
-//! the success in the queue. If it is unknown whether the transaction was committed, a worker resolves
-//! the attempt in the target, and waits for the target as long as it takes.
+//! transaction contains the receipt (`crates/queue/src/receipt/schema.sql`). After COMMIT, the
+//! worker records the success in the queue. If it is unknown whether the transaction was committed,
+//! a worker resolves the attempt in the target, and waits for the target as long as it takes.
 
 pub(crate) mod attempt;
 pub(crate) mod conditions;

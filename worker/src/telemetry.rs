@@ -1,4 +1,16 @@
-//! Log, metrics, traces and the HTTP server that exposes them.
+//! Log, metrics and traces, and the HTTP server for metrics and health checks.
+//!
+//! | output | file |
+//! |---|---|
+//! | log lines on stderr, as text or JSON; abort after a panic | `log` |
+//! | creation and registration of metrics | `registrar` |
+//! | metrics of this process, and their text for Prometheus | `metrics` |
+//! | runs, errors, durations and items of each duty | `duty_metrics` |
+//! | fires, skips and delays of schedules; durations of probes | `schedule_metrics` |
+//! | counts of the whole fleet, published by one worker at a time | `fleet_metrics` |
+//! | gauges of these counts: queues, priorities, targets, workers, schedules | `fleet_gauges` |
+//! | HTTP server for `/metrics`, `/livez` and `/readyz` | `http` |
+//! | spans of tasks: sampled, made and exported by OTLP | `traces` |
 
 pub(crate) mod duty_metrics;
 pub(crate) mod fleet_gauges;

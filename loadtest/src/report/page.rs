@@ -1,5 +1,11 @@
 //! `loadtest report`: shows results as a self-contained HTML page or as Markdown.
 //!
+//! | part of the page | file |
+//! |---|---|
+//! | key numbers, failed checks, and each goal with a bar | `summary` |
+//! | section of a scenario: cases, percentiles, plots, checks, notes | `scenario` |
+//! | plot lines from samples and latencies: each round, and the median | `lines` |
+//!
 //! maud renders the page and escapes every text in a template, so that no name in a result file can
 //! become markup.
 

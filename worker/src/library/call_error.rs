@@ -1,4 +1,4 @@
-//! Errors with a SQLSTATE, which decides about the retry.
+//! Errors of handlers, with a SQLSTATE that decides about the retry.
 
 use std::fmt;
 

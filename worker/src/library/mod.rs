@@ -1,5 +1,15 @@
 //! The worker as a library: a Rust program embeds a worker, and runs calls with handlers in Rust.
 //!
+//! | part | file |
+//! |---|---|
+//! | settings and handlers of a worker, and its run in the program | `builder` |
+//! | handlers by the name of their call | `handlers` |
+//! | run of a handler in the transaction of its task; panics and stops | `run_call` |
+//! | what a handler receives: task id, parameter, open transaction | `call` |
+//! | statements of a handler, except those that would end the transaction | `transaction` |
+//! | errors of handlers, with the SQLSTATE that decides about the retry | `call_error` |
+//! | report to the program at the end of each attempt | `attempt_end` |
+//!
 //! A call is a task whose statement is `CALL name($1)` with one parameter. A handler stands in for
 //! the procedure of this name: the worker opens the transaction of the task, awaits the handler
 //! instead of the answer to the statement, and completes the task in the same transaction.

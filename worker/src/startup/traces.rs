@@ -1,4 +1,4 @@
-//! Traces, from the settings `--otlp-…` and `--traces-…`.
+//! Opens the traces and their exporter, from the settings `--otlp-…` and `--traces-…`.
 
 use anyhow::ensure;
 use cli::Failure;

@@ -1,6 +1,12 @@
-//! Runs a mixed load at a steady rate for the configured time. At the end, rates, memory, table sizes,
-//! sessions and open files must be those of the beginning, within a tolerance. In the middle, the
-//! primary is lost and its standby is promoted. Old history is dropped meanwhile.
+//! Runs a mixed load at a steady rate for the configured time. At the end, rates, memory, table
+//! sizes, sessions and open files must be those of the beginning, within a tolerance. In the
+//! middle, the primary is lost and its standby is promoted. Old history is dropped meanwhile.
+//!
+//! | step | file |
+//! |---|---|
+//! | old history before the load, and the check that retention drops it | `retention` |
+//! | mix of tasks, submitted at a steady rate | `load` |
+//! | a standby of the private server, and the failover to it | `failover` |
 
 mod failover;
 mod load;
