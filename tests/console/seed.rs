@@ -84,9 +84,9 @@ pub(crate) async fn seed(database: &Database) -> (i64, i64) {
     (running, failed)
 }
 
-/// As if a reader of the killed worker had not been able to connect.
+/// As if a reader of the killed worker had not been able to connect, and an operation had failed again and again.
 const UNCONNECTED: &str = r#"UPDATE mill.workers SET unconnected = '[{"profile": "", "login": "l", "readers": 4,
-    "connected": 3, "failed": 1, "error": "m", "seconds": 1}]'"#;
+    "connected": 3, "failed": 1, "error": "m", "seconds": 1}]', error = 'm', error_since = now()"#;
 
 /// Creates a subscription of each kind with every optional setting, and a notification of each.
 async fn subscribe(database: &Database) {
