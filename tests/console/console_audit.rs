@@ -97,7 +97,7 @@ async fn every_console_action_is_recorded_with_login_and_user() {
         ("/tasks/{id}/retry", id.to_string(), "", "retry"),
         ("/queues/{queue}/purge", String::new(), "", "purge_queue"),
         ("/tasks/{id}/retry", id.to_string(), "", "retry"),
-        ("/tasks/bulk", String::new(), "q=queue:etl", "cancel"),
+        ("/tasks/bulk", String::new(), "q=queue:etl&up_to=999", "cancel"),
         ("/workers/{id}/drain", seat.to_string(), "draining=true", "drain"),
         ("/runs/{id}/retry", in_progress.to_string(), "task=a", "retry_run_task"),
         ("/runs/{id}/approve", in_progress.to_string(), "task=c", "approve"),

@@ -42,7 +42,7 @@ async fn a_cause_is_one_line_and_is_retried_as_a_whole_after_a_confirmation() {
     assert!(page.contains(&path), "{path} in {page}");
     let asked = console.get(&path).await.body;
     assert!(asked.contains("retry 3 tasks?"), "{asked}");
-    let form = format!("q=state%3Afailed+cause%3A{cause}+since%3A1d");
+    let form = format!("q=state%3Afailed+cause%3A{cause}+since%3A1d&up_to=4000000000000000");
     let done = console.post("/tasks/bulk", &form).await.body;
     assert!(done.contains("<th scope=\"row\">retried</th><td class=\"n\">3</td>"), "{done}");
     assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.tasks").await, 3);

@@ -100,6 +100,11 @@ async fn no_term_of_a_filter_replaces_another_one() {
     let page = console.get("/tasks?q=queue:a+queue:b").await.body;
     assert!(page.contains("queue: is given twice") && !page.contains("weekly load"), "{page}");
     assert_eq!(console.post("/tasks/bulk", "q=queue:a+queue:b&up_to=9").await.status, 400);
+    // Without the bound of the confirmation page, tasks would be changed that nobody has seen.
+    for bound in ["", "&up_to=", "&up_to=all"] {
+        let form = format!("q=nightly+load{bound}");
+        assert_eq!(console.post("/tasks/bulk", &form).await.status, 400, "{form}");
+    }
     assert_eq!(console.post("/tasks/bulk", "q=nightly+load&up_to=9").await.status, 200);
     let left = "SELECT string_agg(name, ', ' ORDER BY id) FROM mill.tasks";
     assert_eq!(database.value::<String>(left).await, "weekly load, nightly clean");

@@ -170,7 +170,8 @@ async fn a_bulk_action_checks_each_task_again() {
     assert_eq!(left, [6]);
     let ticked = console.get("/tasks/bulk?q=state:cancelled&id=1&id=3&what=selected").await.body;
     assert!(ticked.contains("retry 2 tasks?"), "{ticked}");
-    let done = console.post("/tasks/bulk", "q=state:finished+id:1,3,6").await;
+    let done =
+        console.post("/tasks/bulk", "q=state:finished+id:1,3,6&up_to=4000000000000000").await;
     assert!(
         done.body.contains("<th scope=\"row\">retried</th><td class=\"n\">2</td>"),
         "{}",
@@ -200,7 +201,8 @@ async fn a_filter_selects_several_outcomes() {
     assert!(shown.contains("aria-current=\"true\">failed <small>2</small></a>"), "{shown}");
     let asked = console.get("/tasks/bulk?q=state:failed,timed_out").await.body;
     assert!(asked.contains("retry 2 tasks?"), "{asked}");
-    let done = console.post("/tasks/bulk", "q=state:failed,timed_out").await.body;
+    let done =
+        console.post("/tasks/bulk", "q=state:failed,timed_out&up_to=4000000000000000").await.body;
     let retried = "<th scope=\"row\">retried</th><td class=\"n\">2</td>";
     assert!(done.contains(retried), "{done}");
 }

@@ -3,8 +3,8 @@
 //! From the death of a worker to its tasks being pending again, with the defaults:
 //!
 //! ```text
-//! kill -9     the server closes the control session and with it the session lock
-//!   │  ≤ MAX_POLL_INTERVAL (1.3 s)    a peer's poll shows the worker without its lock
+//! kill -9     the server ends the control session
+//!   │  ≤ MAX_POLL_INTERVAL (1.3 s)    a peer's poll shows the worker without its session
 //!   │  ≥ MIN_ABSENCE (1 s)            a second poll confirms it
 //!   │  ≥ SESSION_GRACE (3 s)          since the last heartbeat: the worker may be reconnecting
 //!   │                                 (OUTAGE_GRACE, 10 s, if the peer's own polls had failed)
@@ -13,7 +13,7 @@
 //!   ▼
 //! pending     within 5 s
 //!
-//! SIGSTOP, or a cut network: the lock stays
+//! SIGSTOP, or a cut network: the session stays
 //!   │  ≥ --orphan-timeout (30 s)      without a new heartbeat, while the peer polls without a gap;
 //!   │                                 at least three times --heartbeat-interval (5 s) of both
 //!   ▼

@@ -1,7 +1,7 @@
 //! `pgmill priority`, `pgmill limit`: weights of priorities, reserved readers, limits and rates.
 
 use cli::{Failure, exit};
-use conninfo::Client;
+use conninfo::{Client, GenericClient};
 use queue::limit::{self, Limit, Rate};
 use queue::priority::{self, PriorityStatus};
 use queue::{LimitKind, Priority};
@@ -17,7 +17,7 @@ use crate::session::{begin_read_committed, commit_unless_dry_run};
 
 /// Runs a subcommand of `pgmill priority`.
 pub(crate) async fn run_priority(
-    client: &Client,
+    client: &mut Client,
     out: &Output,
     verb: &PriorityVerb,
 ) -> Result<u8, Failure> {
@@ -70,7 +70,7 @@ async fn list_priorities(client: &Client, out: &Output) -> Result<u8, Failure> {
 ///
 /// # Errors
 /// Fails if all weights would be zero.
-async fn set_weights(client: &Client, out: &Output, args: &WeightArgs) -> Result<u8, Failure> {
+async fn set_weights(client: &mut Client, out: &Output, args: &WeightArgs) -> Result<u8, Failure> {
     let mut weights = [None; 5];
     for (priority, weight) in &args.weights {
         let place = Priority::ALL.iter().position(|known| known == priority);
@@ -90,9 +90,9 @@ async fn set_weights(client: &Client, out: &Output, args: &WeightArgs) -> Result
         return Err(Failure::new(exit::REFUSED, "all weights would be zero")
             .hint("At least one weight must be greater than zero."));
     }
-    if !args.dry_run {
-        priority::set_weights(client, &weights).await?;
-    }
+    let transaction = begin_read_committed(client).await?;
+    priority::set_weights(&transaction, &weights).await?;
+    commit_unless_dry_run(transaction, args.dry_run).await?;
     if out.json {
         let weights: serde_json::Map<_, _> =
             after.iter().map(|(priority, weight)| (priority.to_string(), json!(weight))).collect();
@@ -110,14 +110,14 @@ async fn set_weights(client: &Client, out: &Output, args: &WeightArgs) -> Result
 
 /// Sets the share of the readers that run only tasks of the priority `reserved`.
 async fn set_reserved_capacity(
-    client: &Client,
+    client: &mut Client,
     out: &Output,
     args: &ReserveArgs,
 ) -> Result<u8, Failure> {
     let was = priority::reserved_capacity(client).await?;
-    if !args.dry_run {
-        priority::set_reserved_capacity(client, args.capacity).await?;
-    }
+    let transaction = begin_read_committed(client).await?;
+    priority::set_reserved_capacity(&transaction, args.capacity).await?;
+    commit_unless_dry_run(transaction, args.dry_run).await?;
     if out.json {
         out.document(&json!({
             "dry_run": args.dry_run, "was": was, "reserved_capacity": args.capacity,
@@ -205,13 +205,15 @@ fn unknown_key(key: &str) -> Failure {
 ///
 /// # Errors
 /// Fails for an unknown key, unless it is to be created.
-async fn set_limit(client: &Client, out: &Output, args: &LimitArgs) -> Result<u8, Failure> {
-    if !args.create && !limit::key_is_known(client, &args.key).await? {
+async fn set_limit(client: &mut Client, out: &Output, args: &LimitArgs) -> Result<u8, Failure> {
+    let transaction = begin_read_committed(client).await?;
+    if !args.create && !limit::key_is_known(&transaction, &args.key).await? {
         return Err(unknown_key(&args.key)
             .hint("Check the key with pgmill limit list, or add --create to prepare a new key."));
     }
     let on = (LimitKind::Key, args.key.as_str());
-    let changes = apply_limits(client, on, args.dry_run, args.limits).await?;
+    let changes = apply_limits(&transaction, on, args.limits).await?;
+    commit_unless_dry_run(transaction, args.dry_run).await?;
     if out.json {
         out.document(&json!({
             "key": args.key, "dry_run": args.dry_run,
@@ -227,17 +229,14 @@ async fn set_limit(client: &Client, out: &Output, args: &LimitArgs) -> Result<u8
 
 /// Sets the given limits, and returns their descriptions.
 pub(crate) async fn apply_limits(
-    client: &Client,
+    client: &impl GenericClient,
     on: (LimitKind, &str),
-    dry_run: bool,
     limits: LimitFlags,
 ) -> Result<Vec<String>, Failure> {
     let (kind, name) = on;
     let mut parts = Vec::new();
     if let Some(OrOff(max_running)) = limits.max_running {
-        if !dry_run {
-            limit::set_max_running(client, kind, name, max_running).await?;
-        }
+        limit::set_max_running(client, kind, name, max_running).await?;
         parts.push(match max_running {
             None => "run without a limit".to_owned(),
             Some(0) => "no longer start (paused)".to_owned(),
@@ -245,9 +244,7 @@ pub(crate) async fn apply_limits(
         });
     }
     if let Some(OrOff(starts)) = limits.rate {
-        if !dry_run {
-            limit::set_rate(client, kind, name, starts).await?;
-        }
+        limit::set_rate(client, kind, name, starts).await?;
         parts.push(starts.map_or("start without a rate limit".to_owned(), |starts| {
             format!("start at most {}", format_rate(starts))
         }));

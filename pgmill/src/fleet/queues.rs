@@ -1,7 +1,7 @@
 //! `pgmill queue`: lists, pauses, resumes and configures queues.
 
 use cli::{Failure, exit};
-use conninfo::Client;
+use conninfo::{Client, GenericClient};
 use queue::queue_status::{self, QueueConditions, QueueStatus};
 use queue::{LimitKind, QueueError, operate};
 use serde_json::json;
@@ -73,7 +73,7 @@ fn rows(queues: &[QueueStatus]) -> Vec<Vec<Field>> {
 
 /// Refuses a name that no task, setting or worker has, unless it is to be created: it is probably
 /// misspelled.
-async fn check_known(client: &Client, name: &str, create: bool) -> Result<(), Failure> {
+async fn check_known(client: &impl GenericClient, name: &str, create: bool) -> Result<(), Failure> {
     if create || operate::queue_is_known(client, name).await? {
         return Ok(());
     }
@@ -106,13 +106,13 @@ async fn remove(client: &mut Client, out: &Output, args: &QueueArgs) -> Result<u
 ///
 /// # Errors
 /// Fails for an unknown queue, unless it is to be created.
-async fn pause(client: &Client, out: &Output, args: &QueuePauseArgs) -> Result<u8, Failure> {
+async fn pause(client: &mut Client, out: &Output, args: &QueuePauseArgs) -> Result<u8, Failure> {
     let QueuePauseArgs { queue: args, create } = args;
-    check_known(client, &args.name, *create).await?;
-    let found = find(client, &args.name).await?;
-    if !args.dry_run {
-        operate::pause(client, &args.name).await?;
-    }
+    let transaction = begin_read_committed(client).await?;
+    check_known(&transaction, &args.name, *create).await?;
+    let found = find(&transaction, &args.name).await?;
+    operate::pause(&transaction, &args.name).await?;
+    commit_unless_dry_run(transaction, args.dry_run).await?;
     let (was, pending, running) =
         found.as_ref().map_or((false, 0, 0), |queue| (queue.paused, queue.pending, queue.running));
     if out.json {
@@ -137,17 +137,17 @@ async fn pause(client: &Client, out: &Output, args: &QueuePauseArgs) -> Result<u
 ///
 /// # Errors
 /// Fails if there is no such queue.
-async fn resume(client: &Client, out: &Output, args: &QueueArgs) -> Result<u8, Failure> {
-    let Some(found) = find(client, &args.name).await? else {
+async fn resume(client: &mut Client, out: &Output, args: &QueueArgs) -> Result<u8, Failure> {
+    let transaction = begin_read_committed(client).await?;
+    let Some(found) = find(&transaction, &args.name).await? else {
         return Err(Failure::not_found(format!(
             "queue {} has no live tasks and no settings",
             args.name
         ))
         .hint("pgmill queue list"));
     };
-    if !args.dry_run {
-        operate::resume(client, &args.name).await?;
-    }
+    operate::resume(&transaction, &args.name).await?;
+    commit_unless_dry_run(transaction, args.dry_run).await?;
     if out.json {
         return answer(out, args, (found.paused, false));
     }
@@ -160,28 +160,28 @@ async fn resume(client: &Client, out: &Output, args: &QueueArgs) -> Result<u8, F
     Ok(exit::OK)
 }
 
-/// Changes the shared commit and the limits of a queue.
+/// Changes the settings of a queue, all of them or none.
 ///
 /// # Errors
-/// Fails for an unknown queue, unless it is to be created.
-async fn set(client: &Client, out: &Output, args: &QueueSetArgs) -> Result<u8, Failure> {
-    check_known(client, &args.name, args.create).await?;
-    let was = find(client, &args.name).await?;
+/// Fails for an unknown queue, unless it is to be created, and if the database refuses a setting.
+async fn set(client: &mut Client, out: &Output, args: &QueueSetArgs) -> Result<u8, Failure> {
+    let transaction = begin_read_committed(client).await?;
+    check_known(&transaction, &args.name, args.create).await?;
+    let was = find(&transaction, &args.name).await?;
     let mut parts = Vec::new();
     if let Some(budget) = args.shared_commit.map(|budget| budget.0) {
-        if !args.dry_run {
-            operate::set_shared_commit(client, &args.name, budget).await?;
-        }
+        operate::set_shared_commit(&transaction, &args.name, budget).await?;
         parts.push(budget.map_or("commit separately".to_owned(), |budget| {
             format!("share commits for up to {}", span(budget.as_secs_f64()))
         }));
     }
     let on = (LimitKind::Queue, args.name.as_str());
-    parts.extend(apply_limits(client, on, args.dry_run, args.limits).await?);
-    parts.extend(set_storage(client, args).await?);
-    parts.extend(set_conditions(client, args, was.as_ref()).await?);
+    parts.extend(apply_limits(&transaction, on, args.limits).await?);
+    parts.extend(set_storage(&transaction, args).await?);
+    parts.extend(set_conditions(&transaction, args, was.as_ref()).await?);
+    let now = if out.json { find(&transaction, &args.name).await? } else { None };
+    commit_unless_dry_run(transaction, args.dry_run).await?;
     if out.json {
-        let now = find(client, &args.name).await?;
         out.document(&json!({
             "queue": args.name, "dry_run": args.dry_run, "was": was, "now": now,
         }))?;
@@ -193,9 +193,12 @@ async fn set(client: &Client, out: &Output, args: &QueueSetArgs) -> Result<u8, F
 }
 
 /// Sets what is stored of finished tasks. Returns the changes in words.
-async fn set_storage(client: &Client, args: &QueueSetArgs) -> Result<Vec<String>, QueueError> {
+async fn set_storage(
+    client: &impl GenericClient,
+    args: &QueueSetArgs,
+) -> Result<Vec<String>, QueueError> {
     let (params, output) = (args.store_params, args.store_output);
-    if !args.dry_run && params.or(output).is_some() {
+    if params.or(output).is_some() {
         operate::set_queue_storage(client, &args.name, params, output).await?;
     }
     let change = |(what, stored): (&str, Option<bool>)| match stored {
@@ -208,15 +211,13 @@ async fn set_storage(client: &Client, args: &QueueSetArgs) -> Result<Vec<String>
 
 /// Sets the given conditions, and keeps the others. Returns the conditions in words.
 async fn set_conditions(
-    client: &Client,
+    client: &impl GenericClient,
     args: &QueueSetArgs,
     was: Option<&QueueStatus>,
 ) -> Result<Vec<String>, QueueError> {
     let was = was.map(|was| was.conditions).unwrap_or_default();
     let Some(conditions) = args.conditions.merged(was) else { return Ok(Vec::new()) };
-    if !args.dry_run {
-        operate::set_queue_conditions(client, &args.name, conditions).await?;
-    }
+    operate::set_queue_conditions(client, &args.name, conditions).await?;
     Ok(vec![format!("start {}", describe_conditions(&conditions))])
 }
 
@@ -258,7 +259,7 @@ fn settings(status: &QueueStatus) -> String {
     settings.into_iter().flatten().chain(conditions).collect::<Vec<_>>().join(", ")
 }
 
-async fn find(client: &Client, name: &str) -> Result<Option<QueueStatus>, Failure> {
+async fn find(client: &impl GenericClient, name: &str) -> Result<Option<QueueStatus>, Failure> {
     Ok(queue_status::queues(client).await?.into_iter().find(|status| status.queue == name))
 }
 

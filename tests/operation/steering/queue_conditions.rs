@@ -181,3 +181,22 @@ async fn conditions_are_checked_and_lags_stay_known_after_the_clock_was_set_back
         .await;
     assert_eq!(kept, "00:00:30 0", "their distance, and how many are in the future");
 }
+
+#[tokio::test]
+async fn a_change_of_several_settings_is_made_as_a_whole_and_its_dry_run_asks_the_database() {
+    let database = Database::new().await;
+    // The last setting is out of range.
+    let set =
+        ["queue", "set", "etl", "--create", "--max-running", "5", "--max-replication-lag", "1s"];
+    for flags in [&["--dry-run"][..], &[]] {
+        let (code, _, error) = Program::pgmill(&database, &[&set[..], flags].concat()).run().await;
+        assert_eq!(code, 5, "{error}");
+        let stored =
+            "SELECT (SELECT count(*) FROM mill.queues) + (SELECT count(*) FROM mill.limits)";
+        assert_eq!(database.value::<i64>(stored).await, 0, "{flags:?}");
+    }
+    let limit = ["limit", "set", "k", "--create", "--max-running", "5", "--rate", "5/366d"];
+    let (code, _, error) = Program::pgmill(&database, &limit).run().await;
+    assert_eq!(code, 5, "{error}");
+    assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.limits").await, 0);
+}

@@ -65,7 +65,7 @@ enum TaskState {
 /// Returns whether the task may share a transaction. It may not if it has effects that a savepoint
 /// does not undo; if it sets constraint modes, which outlast a savepoint; if its timeout is below
 /// the time limit of the shared commit; if it belongs in another database; or if it has parameters,
-/// which need their own round trip.
+/// which need their own round trip. A task that was cancelled meanwhile does not start at all.
 pub(crate) fn may_share(task: &ClaimedTask) -> bool {
     let claim = &task.claim;
     let Some(budget) = task.shared_commit_budget else { return false };
@@ -76,6 +76,7 @@ pub(crate) fn may_share(task: &ClaimedTask) -> bool {
         && !claim.explain()
         && claim.isolation().is_none()
         && claim.receipt().is_none()
+        && task.stop.borrow().is_none()
         && claim.timeout().is_none_or(|timeout| timeout > budget * MAX_BUDGETS)
         && scan::forbidden(claim.statement()).is_none()
         && scan::can_be_followed(claim.statement())

@@ -48,13 +48,13 @@ impl Duty for Promoter {
             let promoted =
                 answered(async { promote(&*self.context.control.get().await?).await }).await?;
             tasks += promoted.tasks;
+            if promoted.tasks > 0 {
+                self.context.wakeup.request_sweep();
+            }
             if promoted.tasks < 1000 {
                 break promoted.next_due_in;
             }
         };
-        if tasks > 0 {
-            self.context.wakeup.request_sweep();
-        }
         self.due_at = next_due_in.map(|wait| Instant::now() + wait);
         Ok(tasks)
     }

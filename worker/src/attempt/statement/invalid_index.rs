@@ -31,7 +31,9 @@ const LEFT: &str = "SELECT /* worker.invalid_indexes */ pg_catalog.string_agg(x.
         JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace
     WHERE NOT i.indisvalid AND c.relkind OPERATOR(pg_catalog.=) 'i' AND pg_catalog.pg_has_role(c.relowner, 'USAGE')
         AND NOT EXISTS (SELECT FROM pg_catalog.pg_locks l WHERE l.relation OPERATOR(pg_catalog.=) i.indrelid
-            AND l.mode OPERATOR(pg_catalog.=) 'ShareUpdateExclusiveLock')
+            AND l.mode OPERATOR(pg_catalog.=) 'ShareUpdateExclusiveLock'
+            AND l.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database d
+                WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()))
     ORDER BY i.indexrelid DESC LIMIT 5) AS x";
 
 /// Returns the result of the build; an error if it has not built the index because an invalid one has its

@@ -98,7 +98,7 @@ async fn confirm(
     let mut tx = session.begin_read().await?;
     let viewer = context.viewer(&tx).await?;
     let query = read(&selection.q)?;
-    let (ids, more) = matching(&mut tx, &query, "").await?;
+    let (ids, more) = matching(&mut tx, &query, None).await?;
     let up_to = match BulkAction::of(&query) {
         BulkAction::Cancel => ids.iter().map(|it| it.id.0).max().unwrap_or(0).to_string(),
         BulkAction::Retry => viewer.now.as_microsecond().to_string(),
@@ -118,11 +118,12 @@ async fn confirm(
 async fn execute(form: FormRequest) -> HandlerResult {
     let q = form.field("q").to_owned();
     let query = read(&q)?;
+    let up_to: i64 = form.parsed("up_to")?;
     let mut session = form.context.session().await?;
     let ((ids, left), viewer) = {
         let mut tx = session.begin_read().await?;
         let viewer = form.context.viewer(&tx).await?;
-        (matching(&mut tx, &query, form.field("up_to")).await?, viewer)
+        (matching(&mut tx, &query, Some(up_to)).await?, viewer)
     };
     let verb = BulkAction::of(&query);
     let (mut counts, mut refused) = (BTreeMap::<String, i64>::new(), Vec::new());
@@ -198,20 +199,19 @@ struct Matching {
     outcome: Option<Outcome>,
 }
 
-/// Returns the matching tasks, and whether there may be more. `up_to` is the bound recorded on the
-/// confirmation page.
+/// Returns the matching tasks, and whether there may be more. `up_to` is the bound that the
+/// confirmation page recorded: an id, or the microseconds of a time for finished tasks.
 async fn matching(
     tx: &mut Transaction<'_>,
     query: &TaskQuery,
-    up_to: &str,
+    up_to: Option<i64>,
 ) -> Result<(Vec<Matching>, bool), HttpError> {
-    let bound: Option<i64> = up_to.parse().ok();
     if !query.finished {
-        let ids = tasks::live_ids(&**tx, query, bound.map(TaskId), MAX_TASKS).await?;
+        let ids = tasks::live_ids(&**tx, query, up_to.map(TaskId), MAX_TASKS).await?;
         let more = ids.len() >= MAX_TASKS;
         return Ok((ids.into_iter().map(|id| Matching { id, outcome: None }).collect(), more));
     }
-    let cursor = bound
+    let cursor = up_to
         .and_then(|at| Timestamp::from_microsecond(at).ok())
         .map(|at| PageCursor { at, id: TaskId(i64::MAX) });
     let page = tasks::finished(&mut **tx, query, cursor, MAX_TASKS).await?;
