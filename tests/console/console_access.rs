@@ -97,7 +97,9 @@ async fn a_read_only_console_refuses_every_act() {
     // Only the sign-out form is offered; its token is valid for all forms.
     let form = format!("paused=true&csrf={}", csrf(&page));
     let form = format!("{form}&q=id:1&capacity=high&max_running=1&name=it&enabled=false");
-    let form = format!("{form}&up_to=1&draining=true&task=it&low=1&id=1&action=pause&screen=tasks&query=q");
+    let form = format!(
+        "{form}&up_to=1&draining=true&task=it&low=1&id=1&action=pause&screen=tasks&query=q"
+    );
     database
         .execute(
             r#"SELECT mill.set_job('it', '[{"name": "it", "statement": "SELECT 1"}]');
