@@ -65,6 +65,12 @@ impl ExecutionError {
         matches!(self, Self::ConnectionLost(_))
     }
 
+    /// States that the error arrived before the result of BEGIN, so that no statement of the task has begun.
+    pub(crate) fn before_statement(mut self) -> Self {
+        self.database_error_mut().before_statement = true;
+        self
+    }
+
     /// Sets what caused the error.
     pub(crate) fn set_condition(&mut self, condition: Condition) {
         self.database_error_mut().condition = Some(condition);
@@ -128,6 +134,7 @@ impl ExecutionError {
                     _ => None,
                 },
                 condition: Condition::of(db),
+                before_statement: false,
             });
             // These end the connection after this message. The text of the severity may be translated.
             return match db.parsed_severity() {

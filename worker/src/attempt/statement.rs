@@ -26,17 +26,23 @@ pub(crate) async fn in_transaction(
     rows: &mut Rows,
 ) -> Result<String, ExecutionError> {
     if claim.explain() {
-        let xact = session.begin(claim).await?;
+        let xact = begin(session, claim).await?;
         explain::run(session, claim, rows).await?;
         return Ok(xact);
     }
     if claim.params().is_some() {
-        let xact = session.begin(claim).await?;
+        let xact = begin(session, claim).await?;
         with_params(session, claim.statement(), claim, rows).await?;
         return Ok(xact);
     }
-    let opened = session.begin_with_statement(claim).await?;
+    let opened = session.begin_with_statement(claim).await;
+    let opened = opened.map_err(|error| ExecutionError::from(error).before_statement())?;
     in_opened_transaction(opened, rows).await
+}
+
+async fn begin(session: &Session, claim: &Claim) -> Result<String, ExecutionError> {
+    let begun = session.begin(claim).await;
+    begun.map_err(|error| ExecutionError::from(error).before_statement())
 }
 
 /// Reads the answers of a transaction that was opened together with its statement. Returns the
@@ -61,7 +67,9 @@ async fn read_opened(
 ) -> Result<String, ExecutionError> {
     let mut xact = None;
     while xact.is_none() {
-        match answers.try_next().await? {
+        let answer = answers.try_next().await;
+        // The server sends the results of a message in order, also before it ends the session.
+        match answer.map_err(|error| ExecutionError::from(error).before_statement())? {
             Some(SimpleQueryMessage::Row(row)) => {
                 xact = last_column(&row)?;
             }

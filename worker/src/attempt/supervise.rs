@@ -200,7 +200,9 @@ pub(crate) async fn find_terminator(
     error: &mut ExecutionError,
 ) {
     let sqlstate = error.database_error().sqlstate.as_deref();
-    let by_administrator = sqlstate == Some(ADMIN_SHUTDOWN);
+    // A session that was ended before the task began says nothing about the task.
+    let by_administrator =
+        sqlstate == Some(ADMIN_SHUTDOWN) && !error.database_error().before_statement;
     if !error.connection_lost() || sqlstate.is_some() && !by_administrator {
         return;
     }
