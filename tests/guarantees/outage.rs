@@ -384,6 +384,32 @@ async fn an_at_most_once_task_that_was_never_sent_runs_in_another_session() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_an_administrator_ends_before_the_task_has_begun_is_no_failure_of_the_task()
+{
+    let database = Database::new().await;
+    database.execute("CREATE TABLE effect (task bigint NOT NULL)").await;
+    let proxy = Proxy::start(&database.url()).await.unwrap();
+    let through = proxy.url(&database.task_url());
+    let flags = ["--readers", "1", "--poll-interval", "20ms", "--task-url", &through];
+    let _worker = Worker::start(&database, &flags);
+    let with_param = format!("{LEAVES_A_MARK} + $1::bigint");
+    for (message, statement, options) in [
+        ("INSERT INTO effect", LEAVES_A_MARK, ""),
+        ("BEGIN", &with_param, ", params => '[0]'"),
+        ("worker.set_task_settings", LEAVES_A_MARK, ", mode => 'autocommit'"),
+    ] {
+        proxy.arm(MessageMatch::Text(message.to_owned()), FaultAction::Hold);
+        let id = database.enqueue(statement, &format!(", max_attempts => 1{options}")).await;
+        proxy.fired().await;
+        end_sessions(&database, "pgmill reader 1 worker %").await;
+        assert_eq!(database.outcome(id).await, "succeeded", "{message}");
+        assert_eq!(effects(&database, id).await, 1, "{message}");
+        proxy.release(false);
+        proxy.disarm();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_worker_whose_polls_are_slow_promotes_and_fires() {
     let database = Database::new().await;
     // One of the functions that a poll calls.

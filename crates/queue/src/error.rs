@@ -178,6 +178,8 @@ pub enum Condition {
     CatalogRace,
     /// An administrator has ended the session, and the server goes on: this was meant for the task.
     Terminated,
+    /// The session ended before the statement of the task had begun.
+    NotBegun,
 }
 
 /// Functions of the server that find an outdated plan. The SQLSTATEs of these errors are also those of

@@ -65,12 +65,6 @@ impl ExecutionError {
         matches!(self, Self::ConnectionLost(_))
     }
 
-    /// States that the error arrived before the result of BEGIN, so that no statement of the task has begun.
-    pub(crate) fn before_statement(mut self) -> Self {
-        self.database_error_mut().before_statement = true;
-        self
-    }
-
     /// Sets what caused the error.
     pub(crate) fn set_condition(&mut self, condition: Condition) {
         self.database_error_mut().condition = Some(condition);
@@ -113,6 +107,18 @@ impl ExecutionError {
     }
 }
 
+impl ExecutionError {
+    /// Classifies an error that arrived before the statement of the task had begun. If the session has ended, this
+    /// says nothing about the task.
+    pub(crate) fn before_statement(error: Error) -> Self {
+        let mut error = Self::from(error);
+        if error.connection_lost() {
+            error.set_condition(Condition::NotBegun);
+        }
+        error
+    }
+}
+
 impl From<Error> for ExecutionError {
     fn from(error: Error) -> Self {
         Self::from_ref(&error)
@@ -134,7 +140,6 @@ impl ExecutionError {
                     _ => None,
                 },
                 condition: Condition::of(db),
-                before_statement: false,
             });
             // These end the connection after this message. The text of the severity may be translated.
             return match db.parsed_severity() {

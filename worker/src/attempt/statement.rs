@@ -26,23 +26,17 @@ pub(crate) async fn in_transaction(
     rows: &mut Rows,
 ) -> Result<String, ExecutionError> {
     if claim.explain() {
-        let xact = begin(session, claim).await?;
+        let xact = session.begin(claim).await.map_err(ExecutionError::before_statement)?;
         explain::run(session, claim, rows).await?;
         return Ok(xact);
     }
     if claim.params().is_some() {
-        let xact = begin(session, claim).await?;
+        let xact = session.begin(claim).await.map_err(ExecutionError::before_statement)?;
         with_params(session, claim.statement(), claim, rows).await?;
         return Ok(xact);
     }
     let opened = session.begin_with_statement(claim).await;
-    let opened = opened.map_err(|error| ExecutionError::from(error).before_statement())?;
-    in_opened_transaction(opened, rows).await
-}
-
-async fn begin(session: &Session, claim: &Claim) -> Result<String, ExecutionError> {
-    let begun = session.begin(claim).await;
-    begun.map_err(|error| ExecutionError::from(error).before_statement())
+    in_opened_transaction(opened.map_err(ExecutionError::before_statement)?, rows).await
 }
 
 /// Reads the answers of a transaction that was opened together with its statement. Returns the
@@ -54,7 +48,7 @@ pub(crate) async fn in_opened_transaction(
     mut opened: OpenedTransaction,
     rows: &mut Rows,
 ) -> Result<String, ExecutionError> {
-    opened.read_commit().await?;
+    opened.read_commit().await.map_err(ExecutionError::before_statement)?;
     // A syntax error of the statement is the first answer of all.
     read_opened(opened.answers, rows)
         .await
@@ -69,7 +63,7 @@ async fn read_opened(
     while xact.is_none() {
         let answer = answers.try_next().await;
         // The server sends the results of a message in order, also before it ends the session.
-        match answer.map_err(|error| ExecutionError::from(error).before_statement())? {
+        match answer.map_err(ExecutionError::before_statement)? {
             Some(SimpleQueryMessage::Row(row)) => {
                 xact = last_column(&row)?;
             }
@@ -94,7 +88,7 @@ pub(crate) async fn one_by_one(
     rows: &mut Rows,
     sent: &mut bool,
 ) -> Result<(), ExecutionError> {
-    session.set_task_settings(claim).await?;
+    session.set_task_settings(claim).await.map_err(ExecutionError::before_statement)?;
     *sent = true;
     for statement in scan::statements(claim.statement()) {
         let ran = if claim.params().is_some() {

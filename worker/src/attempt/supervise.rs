@@ -200,9 +200,8 @@ pub(crate) async fn find_terminator(
     error: &mut ExecutionError,
 ) {
     let sqlstate = error.database_error().sqlstate.as_deref();
-    // A session that was ended before the task began says nothing about the task.
-    let by_administrator =
-        sqlstate == Some(ADMIN_SHUTDOWN) && !error.database_error().before_statement;
+    let begun = error.database_error().condition != Some(Condition::NotBegun);
+    let by_administrator = sqlstate == Some(ADMIN_SHUTDOWN) && begun;
     if !error.connection_lost() || sqlstate.is_some() && !by_administrator {
         return;
     }

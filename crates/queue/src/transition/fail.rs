@@ -48,8 +48,6 @@ pub struct DatabaseError {
     pub position: Option<u32>,
     /// What caused the error, if not the task. Not recorded.
     pub condition: Option<Condition>,
-    /// Whether the error arrived before the statement of the task had begun. Not recorded.
-    pub before_statement: bool,
 }
 
 impl Report {

@@ -44,7 +44,8 @@ impl Cause {
                 Condition::CatalogRace | Condition::OutdatedPlan => Self::Conflict,
                 Condition::OutOfTransactionIds
                 | Condition::HistoryMissing
-                | Condition::CompletionDelayed => Self::Server,
+                | Condition::CompletionDelayed
+                | Condition::NotBegun => Self::Server,
             };
         }
         let found = error.sqlstate.and_then(|code| {
