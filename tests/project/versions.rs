@@ -29,38 +29,37 @@ DROP FUNCTION mill.reserved_readers;",
 
 /// Returns schema.sql of the next version.
 pub(crate) fn next_schema() -> String {
+    let setting = |version: i32| format!("SET LOCAL mill.version = '{version}';");
+    let (own, next) = (setting(VERSION), setting(VERSION + 1));
     let changes = [
-        (format!("SET LOCAL mill.version = '{VERSION}';"), format!("SET LOCAL mill.version = '{}';", VERSION + 1)),
-        ("'unknown', 'interrupted');".to_owned(), "'unknown', 'interrupted', 'shelved');".to_owned()),
+        (own.as_str(), next.as_str()),
+        ("'unknown', 'interrupted');", "'unknown', 'interrupted', 'shelved');"),
         (
-            "    receipt uuid,\n    CONSTRAINT node_of_a_run".to_owned(),
-            "    receipt uuid,\n    colour text NOT NULL DEFAULT 'none',\n    CONSTRAINT node_of_a_run".to_owned(),
+            "    receipt uuid,\n    CONSTRAINT node_of_a_run",
+            "    receipt uuid,\n    colour text NOT NULL DEFAULT 'none',\n    CONSTRAINT node_of_a_run",
         ),
         (
-            "COMMENT ON TABLE mill.tasks IS".to_owned(),
+            "COMMENT ON TABLE mill.tasks IS",
             "CREATE INDEX IF NOT EXISTS tasks_colour ON mill.tasks (colour) WHERE colour <> 'none';\n\
-             COMMENT ON TABLE mill.tasks IS"
-                .to_owned(),
+             COMMENT ON TABLE mill.tasks IS",
         ),
         (
-            "AS oldest_pending_age\n    FROM mill.priorities p".to_owned(),
-            "AS oldest_pending_age, 2 AS colours\n    FROM mill.priorities p".to_owned(),
+            "AS oldest_pending_age\n    FROM mill.priorities p",
+            "AS oldest_pending_age, 2 AS colours\n    FROM mill.priorities p",
         ),
         (
-            "BEGIN\n    -- If the statement ended its transaction,".to_owned(),
-            "BEGIN\n    PERFORM 2;\n    -- If the statement ended its transaction,".to_owned(),
+            "BEGIN\n    -- If the statement ended its transaction,",
+            "BEGIN\n    PERFORM 2;\n    -- If the statement ended its transaction,",
         ),
         (
-            "mill.reserved_readers(worker_id uuid) RETURNS".to_owned(),
-            "mill.reserved_readers(worker_id uuid, colour text DEFAULT NULL) RETURNS".to_owned(),
+            "mill.reserved_readers(worker_id uuid) RETURNS",
+            "mill.reserved_readers(worker_id uuid, colour text DEFAULT NULL) RETURNS",
         ),
     ];
-    let mut schema = SCHEMA.to_owned();
-    for (old, new) in changes {
-        assert_eq!(schema.matches(&old).count(), 1, "{old}");
-        schema = schema.replace(&old, &new);
-    }
-    schema
+    changes.into_iter().fold(SCHEMA.to_owned(), |schema, (old, new)| {
+        assert_eq!(schema.matches(old).count(), 1, "{old}");
+        schema.replace(old, new)
+    })
 }
 
 /// Returns, by name, every statement that is a single literal in the source of the programs.
