@@ -16,7 +16,7 @@
 
 use std::time::Duration;
 
-use queue::{Claim, Mode, scan};
+use queue::Claim;
 
 use crate::claim::in_flight::ClaimedTask;
 
@@ -40,22 +40,10 @@ fn budget_after(waited: Duration) -> Duration {
     (waited / WAIT_DIVISOR).clamp(MIN_BUDGET, MAX_BUDGET)
 }
 
-/// Returns whether the task may wait in a chain. It may not if it holds permits, which other tasks
-/// could use meanwhile; if its claim has to be durable before it starts; if it belongs in another
-/// database; or if its statement cannot be sent together with the COMMIT of another task.
+/// Returns whether the task may wait in a chain. It may not if it has to run alone; if it holds permits,
+/// which other tasks could use meanwhile; or if the text of its statement has several readings.
 pub(crate) fn may_chain(task: &ClaimedTask) -> bool {
-    let claim = &task.claim;
-    claim.mode() == Mode::Transaction
-        && claim.is_loaded()
-        && !claim.external()
-        && !claim.explain()
-        && claim.isolation().is_none()
-        && claim.params().is_none()
-        && claim.limits().is_empty()
-        && claim.receipt().is_none()
-        && task.stop.borrow().is_none()
-        && scan::forbidden(claim.statement()).is_none()
-        && has_one_reading(claim)
+    task.may_run_among_others() && task.claim.limits().is_empty() && has_one_reading(&task.claim)
 }
 
 /// Returns whether the server reads the text of the task alike with every `client_encoding` and with

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use queue::complete::Success;
 use queue::fail::Report;
 use queue::resolve_commit::CommitResolution;
-use queue::{Mode, scan};
+use queue::scan;
 use serde_json::Value;
 use tokio::sync::watch;
 
@@ -62,23 +62,14 @@ enum TaskState {
     RolledBack,
 }
 
-/// Returns whether the task may share a transaction. It may not if it has effects that a savepoint
-/// does not undo; if it sets constraint modes, which outlast a savepoint; if its timeout is below
-/// the time limit of the shared commit; if it belongs in another database; or if it has parameters,
-/// which need their own round trip. A task that was cancelled meanwhile does not start at all.
+/// Returns whether the task may share a transaction. It may not if it has to run alone; if it sets
+/// constraint modes, which outlast a savepoint; or if its timeout is below the time limit of the
+/// shared commit.
 pub(crate) fn may_share(task: &ClaimedTask) -> bool {
     let claim = &task.claim;
     let Some(budget) = task.shared_commit_budget else { return false };
-    claim.mode() == Mode::Transaction
-        && claim.is_loaded()
-        && !claim.external()
-        && claim.params().is_none()
-        && !claim.explain()
-        && claim.isolation().is_none()
-        && claim.receipt().is_none()
-        && task.stop.borrow().is_none()
+    task.may_run_among_others()
         && claim.timeout().is_none_or(|timeout| timeout > budget * MAX_BUDGETS)
-        && scan::forbidden(claim.statement()).is_none()
         && scan::can_be_followed(claim.statement())
         && !mentions_constraints(claim.statement())
 }

@@ -5,10 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use queue::LimitId;
-use queue::RunId;
 use queue::claim::SessionIdentity;
-use queue::{Claim, TaskId, Token};
+use queue::{Claim, LimitId, Mode, RunId, TaskId, Token, scan};
 use tokio::sync::watch;
 
 use crate::telemetry::traces::task_trace::TaskTrace;
@@ -62,6 +60,25 @@ pub(crate) struct ClaimedTask {
     pub(crate) in_flight_guard: InFlightGuard,
     /// `None` if the task is not traced.
     pub(crate) trace: Option<Box<TaskTrace>>,
+}
+
+impl ClaimedTask {
+    /// Returns whether the messages of the task may also carry other tasks. They may not if its claim
+    /// has to be durable before it starts, or if it has effects that a savepoint does not undo; if it
+    /// belongs in another database; if its parameters or its plan need round trips of their own; or if
+    /// it does not start at all, because it was cancelled or its statement is refused.
+    pub(crate) fn may_run_among_others(&self) -> bool {
+        let claim = &self.claim;
+        claim.mode() == Mode::Transaction
+            && claim.is_loaded()
+            && !claim.external()
+            && !claim.explain()
+            && claim.isolation().is_none()
+            && claim.params().is_none()
+            && claim.receipt().is_none()
+            && self.stop.borrow().is_none()
+            && scan::forbidden(claim.statement()).is_none()
+    }
 }
 
 /// When dropped, removes the task from the registry, passes its permits on to other tasks, and
