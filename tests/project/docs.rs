@@ -6,6 +6,7 @@ use std::process::Command;
 use crate::harness::login::Login;
 use crate::harness::program::PathFolder;
 use crate::harness::{Database, Program, Worker, amount, eventually};
+use crate::runs::apply::Folder;
 use crate::targets::target::{Configuration, as_flags};
 
 fn root() -> PathBuf {
@@ -102,6 +103,19 @@ async fn every_shell_block_of_the_documents_runs() {
         ran += 1;
     }
     assert!(ran >= 3, "only {ran} blocks found");
+}
+
+#[tokio::test]
+async fn the_job_file_of_the_front_page_is_applied() {
+    let database = Database::new().await;
+    let [text] = &blocks(&root().join("README.md"), "toml")[..] else { panic!("one job file") };
+    let folder = Folder::new(&[("nightly.toml", text)]);
+    let printed = Program::pgmill(&database, &["apply", folder.path()]).succeeds().await;
+    for change in
+        ["+ job nightly (2 tasks)", "+ schedule nightly (daily(03:15, zone: Europe/Berlin))"]
+    {
+        assert!(printed.contains(change), "{printed}");
+    }
 }
 
 #[test]
