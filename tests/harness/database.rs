@@ -449,9 +449,10 @@ pub(crate) async fn open_url(url: &str) -> Client {
     open(&target(url)).await
 }
 
+/// Returns a target with a time limit for connections that a busy machine does not reach.
 fn target(url: &str) -> ConnectionTarget {
-    ConnectionTarget::resolve(Some(url), &Environment::from_variables::<&str, &str>([], None))
-        .unwrap()
+    let environment = Environment::from_variables([("PGCONNECT_TIMEOUT", "60")], None);
+    ConnectionTarget::resolve(Some(url), &environment).unwrap()
 }
 
 fn url(cluster: &str, database: &str) -> String {

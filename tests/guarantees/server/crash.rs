@@ -55,7 +55,14 @@ async fn the_task_that_crashes_the_server_is_found_and_the_others_lose_nothing()
         innocent.push(private.database.enqueue(LONG, ONCE).await);
     }
     until_all_run(&private.database, &[&innocent[..], &[culprit]].concat()).await;
+    // The pause ends when all wait, so that the first to run alone is the oldest.
+    private.database.execute("SELECT mill.pause('default')").await;
     crash(&mut private, culprit).await;
+    eventually("all four are suspects", async || {
+        private.database.value::<i64>(SUSPECTS).await == 4
+    })
+    .await;
+    private.database.execute("SELECT mill.resume('default')").await;
     for (id, reason) in [
         (culprit, ", alone among the tasks that ran when the server crashed"),
         (innocent[0], "it ran when the server crashed at "),
@@ -64,10 +71,6 @@ async fn the_task_that_crashes_the_server_is_found_and_the_others_lose_nothing()
         eventually(reason, async || private.database.value::<String>(&why).await.contains(reason))
             .await;
     }
-    eventually("all four are suspects", async || {
-        private.database.value::<i64>(SUSPECTS).await == 4
-    })
-    .await;
     crash(&mut private, culprit).await;
     crash(&mut private, culprit).await;
     let database = &private.database;
