@@ -75,6 +75,110 @@ COMMENT ON FUNCTION mill.on_hold IS
     'Returns the queues and the targets that are paused or held back; null if there are none. Their tasks get no '
     'permits, and mill.reconcile_limits revokes those that they have, because other tasks can use them';
 
+-- The steps of mill.grant_permits have its settings and its search_path: setting them again in each step would make the
+-- grant of a permit slower.
+CREATE OR REPLACE FUNCTION mill.free_places(limit_id bigint, OUT free integer, OUT open_until timestamptz,
+    OUT next_at timestamptz)
+LANGUAGE plpgsql AS $$
+DECLARE
+    at CONSTANT timestamptz := clock_timestamp();
+    terms mill.effective_limits;
+    period record;
+BEGIN
+    SELECT t.* INTO terms FROM mill.effective_limits t WHERE t.id = limit_id;
+    IF NOT FOUND THEN
+        -- The limit was removed before the caller could lock it.
+        free := 0;
+        RETURN;
+    END IF;
+    DELETE FROM mill.permits p WHERE p.limit_id = terms.id AND p.counts_until <= at;
+    SELECT least(1000, terms.max_running - count(*) FILTER (WHERE p.counts_until IS NULL))
+        INTO free FROM mill.permits p WHERE p.limit_id = terms.id;
+    IF terms.window_starts IS NOT NULL THEN
+        -- A start that counts for longer is from before the clock was set back, or before the rate was changed.
+        UPDATE mill.permits p SET counts_until = at + terms.window_length
+            WHERE p.limit_id = terms.id AND p.counts_until > at + terms.window_length;
+        -- A permit of a task that has not started always counts; a start counts for one window.
+        SELECT least(free, terms.window_starts - count(*) FILTER (WHERE s.until > at)),
+            least(at + terms.window_length, min(s.until) FILTER (WHERE s.until > at))
+            INTO free, next_at
+            FROM (SELECT coalesce(p.counts_until, CASE WHEN t.state = 'running'
+                    THEN t.claimed_at + terms.window_length ELSE 'infinity' END) AS until
+                FROM mill.permits p LEFT JOIN mill.tasks t ON t.id = p.task_id
+                WHERE p.limit_id = terms.id) AS s;
+    END IF;
+    SELECT a.open, a.until INTO period FROM mill.active_period(terms.opens, terms.closes, terms.zone, at) AS a;
+    IF period.open THEN
+        open_until := period.until;
+    ELSE
+        free := 0;
+        next_at := least(next_at, period.until);
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.free_places IS
+    'Deletes the starts that no longer count towards a limit, and returns how many permits it can grant (free; up to '
+    '1000, may be negative). The caller has locked the limit, so that no other session grants its permits. open_until: '
+    'end of the active period; null: none. next_at: time at which a rate or an active period frees further permits; '
+    'null: never';
+
+CREATE OR REPLACE FUNCTION mill.pick_blocked(limit_id bigint, max_count integer) RETURNS bigint[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    hold record;
+BEGIN
+    SELECT h.* INTO hold FROM mill.on_hold() AS h;
+    RETURN ARRAY(SELECT head.id FROM (
+            -- Orders the priorities at random, weighted, as the claim does.
+            SELECT w.priority FROM mill.priorities w
+            ORDER BY CASE WHEN w.weight > 0 THEN -ln(1 - random()) / w.weight ELSE 'Infinity' END
+        ) AS ranked CROSS JOIN LATERAL (
+            -- A search for a task that is not on hold reaches the Nth task with a probability of 1000 / N. So a task
+            -- is found however many are before it, and an average search remains short.
+            SELECT coalesce(CASE WHEN num_nonnulls(hold.queues, hold.targets) > 0 THEN (
+                SELECT t.id FROM mill.tasks t WHERE t.state = 'blocked' AND t.blocking_limit_id = limit_id
+                    AND t.priority >= ranked.priority AND t.priority <= ranked.priority
+                ORDER BY t.priority, t.id OFFSET (1000 / (1 - random()))::bigint LIMIT 1) END,
+                9223372036854775807) AS id
+        ) AS horizon CROSS JOIN LATERAL (
+            -- As in the claim, a range of one priority leaves only the index of blocked tasks. With an equation, the
+            -- primary key would give the order too.
+            SELECT t.id FROM mill.tasks t WHERE t.state = 'blocked' AND t.blocking_limit_id = limit_id
+                AND t.priority >= ranked.priority AND t.priority <= ranked.priority AND t.id < horizon.id
+                AND (t.queue = ANY (hold.queues)) IS NOT TRUE AND (t.run_as = ANY (hold.targets)) IS NOT TRUE
+            ORDER BY t.priority, t.id LIMIT max_count FOR NO KEY UPDATE SKIP LOCKED
+        ) AS head LIMIT max_count);
+END
+$$;
+COMMENT ON FUNCTION mill.pick_blocked IS
+    'Locks up to max_count tasks that wait for a permit of this limit, and returns their ids. Leaves out tasks that '
+    'are on hold, and tasks that another session has locked';
+
+CREATE OR REPLACE FUNCTION mill.give_permits(limit_id bigint, task_ids bigint[], open_until timestamptz,
+    OUT passed integer, OUT onward bigint[])
+LANGUAGE plpgsql AS $$
+BEGIN
+    WITH permitted AS (
+        INSERT INTO mill.permits (limit_id, task_id) SELECT give_permits.limit_id, i FROM unnest(task_ids) AS i
+    ), moved AS (
+        UPDATE mill.tasks t SET
+            blocking_limit_id = t.limits[array_position(t.limits, give_permits.limit_id) + 1],
+            state = CASE WHEN t.limits[array_position(t.limits, give_permits.limit_id) + 1] IS NULL
+                THEN 'pending'::mill.state ELSE 'blocked' END,
+            start_by = coalesce(open_until, t.start_by)
+        WHERE t.id = ANY (task_ids)
+        RETURNING t.blocking_limit_id
+    )
+    SELECT count(*) FILTER (WHERE m.blocking_limit_id IS NULL), array_agg(DISTINCT m.blocking_limit_id)
+            FILTER (WHERE m.blocking_limit_id IS NOT NULL)
+        INTO passed, onward FROM moved m;
+END
+$$;
+COMMENT ON FUNCTION mill.give_permits IS
+    'Gives locked tasks a permit of this limit: blocked -> pending | blocked. passed: number of tasks that became '
+    'pending. onward: limits of a later kind for which the others wait now. open_until: time until which the tasks '
+    'have to start; null: no limit';
+
 CREATE OR REPLACE FUNCTION mill.grant_permits(limit_ids bigint[], OUT granted integer, OUT next_in interval)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
@@ -83,14 +187,10 @@ DECLARE
     kind_now mill.limit_kind;
     limit_id bigint;
     may_wait boolean := true;
-    terms mill.effective_limits;
-    period record;
-    at timestamptz;
-    free integer;
+    places record;
     next_at timestamptz;
-    onward bigint[];
-    passed integer;
-    hold record;
+    picked bigint[];
+    given record;
 BEGIN
     granted := 0;
     -- Asynchronous commit is safe here, as for a claim: WAL is written in order, so an effect of this
@@ -111,71 +211,15 @@ BEGIN
                 CONTINUE WHEN NOT may_wait;
             END IF;
             -- The lock excludes other sessions that grant permits, so each of the next statements sees their grants.
-            at := clock_timestamp();
-            SELECT t.* INTO terms FROM mill.effective_limits t WHERE t.id = limit_id;
-            DELETE FROM mill.permits p WHERE p.limit_id = terms.id AND p.counts_until <= at;
-            SELECT least(1000, terms.max_running - count(*) FILTER (WHERE p.counts_until IS NULL))
-                INTO free FROM mill.permits p WHERE p.limit_id = terms.id;
-            IF terms.window_starts IS NOT NULL THEN
-                -- A start that counts for longer is from before the clock was set back, or before the rate was
-                -- changed.
-                UPDATE mill.permits p SET counts_until = at + terms.window_length
-                    WHERE p.limit_id = terms.id AND p.counts_until > at + terms.window_length;
-                -- A permit of a task that has not started always counts; a start counts for one window.
-                SELECT least(free, terms.window_starts - count(*) FILTER (WHERE s.until > at)),
-                    least(next_at, at + terms.window_length, min(s.until) FILTER (WHERE s.until > at))
-                    INTO free, next_at
-                    FROM (SELECT coalesce(p.counts_until, CASE WHEN t.state = 'running'
-                            THEN t.claimed_at + terms.window_length ELSE 'infinity' END) AS until
-                        FROM mill.permits p LEFT JOIN mill.tasks t ON t.id = p.task_id
-                        WHERE p.limit_id = terms.id) AS s;
-            END IF;
-            SELECT a.open, a.until INTO period
-                FROM mill.active_period(terms.opens, terms.closes, terms.zone, at) AS a;
-            IF NOT period.open THEN
-                free := 0;
-                next_at := least(next_at, period.until);
-            END IF;
-            CONTINUE WHEN free <= 0;
-            SELECT h.* INTO hold FROM mill.on_hold() AS h;
-            WITH picked AS MATERIALIZED (
-                SELECT head.id FROM (
-                    -- Orders the priorities at random, weighted, as the claim does.
-                    SELECT w.priority FROM mill.priorities w
-                    ORDER BY CASE WHEN w.weight > 0 THEN -ln(1 - random()) / w.weight ELSE 'Infinity' END
-                ) AS ranked CROSS JOIN LATERAL (
-                    -- A search for a task that is not on hold reaches the Nth task with a probability of 1000 / N. So
-                    -- a task is found however many are before it, and an average search remains short.
-                    SELECT coalesce(CASE WHEN num_nonnulls(hold.queues, hold.targets) > 0 THEN (
-                        SELECT t.id FROM mill.tasks t WHERE t.state = 'blocked' AND t.blocking_limit_id = terms.id
-                            AND t.priority >= ranked.priority AND t.priority <= ranked.priority
-                        ORDER BY t.priority, t.id OFFSET (1000 / (1 - random()))::bigint LIMIT 1) END,
-                        9223372036854775807) AS id
-                ) AS horizon CROSS JOIN LATERAL (
-                    -- As in the claim, a range of one priority leaves only the index of blocked tasks. With an
-                    -- equation, the primary key would give the order too.
-                    SELECT t.id FROM mill.tasks t WHERE t.state = 'blocked' AND t.blocking_limit_id = terms.id
-                        AND t.priority >= ranked.priority AND t.priority <= ranked.priority AND t.id < horizon.id
-                        AND (t.queue = ANY (hold.queues)) IS NOT TRUE AND (t.run_as = ANY (hold.targets)) IS NOT TRUE
-                    ORDER BY t.priority, t.id LIMIT free FOR NO KEY UPDATE SKIP LOCKED
-                ) AS head LIMIT free
-            ), permitted AS (
-                INSERT INTO mill.permits (limit_id, task_id) SELECT terms.id, p.id FROM picked p
-            ), moved AS (
-                UPDATE mill.tasks t SET
-                    blocking_limit_id = t.limits[array_position(t.limits, terms.id) + 1],
-                    state = CASE WHEN t.limits[array_position(t.limits, terms.id) + 1] IS NULL
-                        THEN 'pending'::mill.state ELSE 'blocked' END,
-                    start_by = CASE WHEN terms.opens IS NULL THEN t.start_by ELSE period.until END
-                WHERE t.id = ANY (ARRAY(SELECT p.id FROM picked p))
-                RETURNING t.blocking_limit_id
-            )
-            SELECT count(*) FILTER (WHERE m.blocking_limit_id IS NULL), array_agg(DISTINCT m.blocking_limit_id)
-                    FILTER (WHERE m.blocking_limit_id IS NOT NULL)
-                INTO passed, onward FROM moved m;
-            granted := granted + passed;
+            places := mill.free_places(limit_id);
+            next_at := least(next_at, places.next_at);
+            CONTINUE WHEN places.free <= 0;
+            picked := mill.pick_blocked(limit_id, places.free);
+            CONTINUE WHEN picked = '{}';
+            given := mill.give_permits(limit_id, picked, places.open_until);
+            granted := granted + given.passed;
             -- These tasks now wait for limits of a later kind, which the outer loop has not reached yet.
-            limit_ids := limit_ids || onward;
+            limit_ids := limit_ids || given.onward;
         END LOOP;
     END LOOP;
     next_in := next_at - clock_timestamp();

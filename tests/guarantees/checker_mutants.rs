@@ -123,7 +123,7 @@ const MUTANTS: &[Mutant] = &[
         finds: &["nothing_lost"],
     },
     Mutant {
-        function: "grant_permits",
+        function: "free_places",
         from: "least(1000, terms.max_running - count(*)",
         to: "least(1000, 1 + terms.max_running - count(*)",
         scenario: Scenario::Limited,
