@@ -40,23 +40,23 @@
 --   29_runs                      7278  Runs: tables, start, tasks added later
 --   30_unstored                  7825  Unstored data of runs: erased when the run ends
 --   31_run_advance               7890  Advance of runs: waiting -> ready -> released -> finished
---   32_run_approvals             8353  Approvals: tasks of a run that a person has to approve
---   33_run_control               8469  Control of runs: cancel, restart, rerun, and the retry of a task
---   34_run_deadlines             8728  Deadlines and timeouts of runs
---   35_run_notifications         8857  Notifications of the end of a run, in its transaction
---   36_run_status                8932  Status of runs: their tasks by state
---   37_schedule_backfills        8985  Backfills: runs of a schedule for instants in the past
---   38_schedule_run_now          9267  Runs of schedules that an operator starts
---   39_schedule_ticks            9329  Ticks of schedules: whether a due schedule fires, its runs and its log
---   40_idempotency               9849  Idempotency keys of requests
---   41_schedule_views            9911  Status of schedules, the runs that they fired, and a dry run of a tick
---   42_views                    10104  Monitoring: running tasks, status, history, failures, run times
---   43_citus                    10517  Citus: exactly once for tasks that write distributed tables
---   44_sequences                10577  Sequences that are behind the rows of their tables
---   45_wait                     10668  Wait: procedures that return when a task or a run has ended
---   46_why                      10750  Why: one sentence about a task or a run
---   47_grants                   11133  Privileges on all objects, and the end of the transaction
---   48_statistics               11204  ANALYZE of tables that hold rows and have no statistics
+--   32_run_approvals             8376  Approvals: tasks of a run that a person has to approve
+--   33_run_control               8492  Control of runs: cancel, restart, rerun, and the retry of a task
+--   34_run_deadlines             8751  Deadlines and timeouts of runs
+--   35_run_notifications         8880  Notifications of the end of a run, in its transaction
+--   36_run_status                8955  Status of runs: their tasks by state
+--   37_schedule_backfills        9008  Backfills: runs of a schedule for instants in the past
+--   38_schedule_run_now          9290  Runs of schedules that an operator starts
+--   39_schedule_ticks            9352  Ticks of schedules: whether a due schedule fires, its runs and its log
+--   40_idempotency               9872  Idempotency keys of requests
+--   41_schedule_views            9934  Status of schedules, the runs that they fired, and a dry run of a tick
+--   42_views                    10127  Monitoring: running tasks, status, history, failures, run times
+--   43_citus                    10540  Citus: exactly once for tasks that write distributed tables
+--   44_sequences                10600  Sequences that are behind the rows of their tables
+--   45_wait                     10691  Wait: procedures that return when a task or a run has ended
+--   46_why                      10773  Why: one sentence about a task or a run
+--   47_grants                   11156  Privileges on all objects, and the end of the transaction
+--   48_statistics               11227  ANALYZE of tables that hold rows and have no statistics
 --
 -- All names are schema-qualified and search_path is pg_catalog throughout, so that objects in a caller's
 -- schema cannot shadow them. PostgreSQL checks SQL functions, views and the types of variables when it
@@ -7982,13 +7982,9 @@ DECLARE
     last_child bigint;
     searched integer;
 BEGIN
-    -- A finished parent is not waiting, so this statement updates no row twice. The edges are in the
-    -- order of their parents, because a LATERAL subquery with LIMIT can only be run as a nested loop.
-    --
-    -- A run may be larger than the statistics suggest, and plans may be older than the run. Therefore
-    -- rows are looked up by primary key inside a LATERAL join, whose sides the planner cannot swap. They
-    -- are updated by ctid, which no other session changes while the row of the run is locked. The cast
-    -- of state to text keeps the planner from using the index on state.
+    -- A finished parent is not waiting, so this statement updates no row twice. The edges are in the order of their
+    -- parents, because a LATERAL subquery with LIMIT can only be run as a nested loop. Rows are updated by ctid, which
+    -- no other session changes while the row of the run is locked.
     WITH found AS MATERIALIZED (
         SELECT t.node FROM mill.run_tasks t
         WHERE search AND t.run_id = propagate_completion.run_id AND t.pending_propagation
@@ -8246,6 +8242,59 @@ COMMENT ON FUNCTION mill.await_schedule IS
     'Locks the row of a schedule. Returns false if it cannot get the lock within 0.2 s, for example because a '
     'transaction that has changed the schedule is still open';
 
+CREATE OR REPLACE FUNCTION mill.end_released(run_id bigint, events mill.run_events[]) RETURNS bigint[]
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    nodes bigint[];
+BEGIN
+    WITH ended AS MATERIALIZED (
+        SELECT e.*, w.place FROM unnest(events) AS e CROSS JOIN LATERAL (
+            SELECT t.ctid AS place FROM mill.run_tasks t
+            WHERE t.run_id = end_released.run_id AND t.node = e.node AND t.state = 'released' LIMIT 1) AS w
+        WHERE e.outcome IS NOT NULL
+    ), moved AS (
+        UPDATE mill.run_tasks t SET
+            state = CASE e.outcome WHEN 'succeeded' THEN 'succeeded' WHEN 'cancelled' THEN 'cancelled'
+                ELSE 'failed' END::mill.run_task_state,
+            outcome = e.outcome, pending_propagation = true, propagated_to = 0, attempts = e.attempts,
+            started_at = e.started_at, finished_at = e.finished_at, rows = e.rows, session_pid = e.session_pid,
+            message = e.message, result = e.result
+        FROM ended e WHERE t.ctid = e.place
+        RETURNING t.node
+    )
+    SELECT array_agg(m.node) INTO nodes FROM moved m;
+    RETURN nodes;
+END
+$$;
+COMMENT ON FUNCTION mill.end_released IS
+    'For mill.advance_run: ends the tasks of these events (released -> succeeded | failed | cancelled). Returns their '
+    'nodes; null: there are none';
+
+CREATE OR REPLACE FUNCTION mill.release_children(run_id bigint, ended bigint[], search boolean, max_count integer,
+    OUT never_run integer, OUT released integer, OUT more boolean)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    step record;
+    ready bigint[];
+BEGIN
+    never_run := 0;
+    LOOP
+        SELECT p.* INTO step FROM mill.propagate_completion(run_id, ended, search, max_count) AS p;
+        ready := ready || step.ready;
+        ended := step.never_run;
+        never_run := never_run + coalesce(cardinality(ended), 0);
+        more := step.edges_propagated = max_count OR coalesce(cardinality(ready), 0) >= max_count;
+        EXIT WHEN more OR ended IS NULL;
+    END LOOP;
+    released := mill.release_ready(run_id, ready, search, max_count);
+    more := more OR released = max_count;
+END
+$$;
+COMMENT ON FUNCTION mill.release_children IS
+    'For mill.advance_run: propagates the completion of these tasks, also by way of children that never run, and '
+    'releases the tasks that became ready. search: also other ended and ready tasks of the run. never_run: number of '
+    'tasks that became upstream_failed or skipped. more: whether there may be more to propagate or to release';
+
 CREATE OR REPLACE FUNCTION mill.advance_run(run_id bigint, OUT released integer, OUT ended mill.run_state,
     OUT more boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -8257,10 +8306,8 @@ DECLARE
     run mill.runs;
     events mill.run_events[];
     added bigint[];
-    to_propagate bigint[];
-    ready bigint[];
+    ended_nodes bigint[];
     step record;
-    unfinished boolean;
 BEGIN
     released := 0;
     more := false;
@@ -8286,23 +8333,8 @@ BEGIN
     IF run.state IS DISTINCT FROM 'running' THEN
         RETURN;
     END IF;
-    WITH ended AS MATERIALIZED (
-        SELECT e.*, w.place FROM unnest(events) AS e CROSS JOIN LATERAL (
-            SELECT t.ctid AS place FROM mill.run_tasks t
-            WHERE t.run_id = run.id AND t.node = e.node AND t.state = 'released' LIMIT 1) AS w
-        WHERE e.outcome IS NOT NULL
-    ), moved AS (
-        UPDATE mill.run_tasks t SET
-            state = CASE e.outcome WHEN 'succeeded' THEN 'succeeded' WHEN 'cancelled' THEN 'cancelled'
-                ELSE 'failed' END::mill.run_task_state,
-            outcome = e.outcome, pending_propagation = true, propagated_to = 0, attempts = e.attempts,
-            started_at = e.started_at, finished_at = e.finished_at, rows = e.rows, session_pid = e.session_pid,
-            message = e.message, result = e.result
-        FROM ended e WHERE t.ctid = e.place
-        RETURNING t.node
-    )
-    SELECT array_agg(m.node) INTO to_propagate FROM moved m;
-    run.open := run.open - coalesce(cardinality(to_propagate), 0);
+    ended_nodes := mill.end_released(run.id, events);
+    run.open := run.open - coalesce(cardinality(ended_nodes), 0);
     IF added IS NOT NULL THEN
         run.tasks := run.tasks + cardinality(added);
         run.open := run.open + cardinality(added) - mill.recount_dependencies(run.id, added || ARRAY(
@@ -8315,31 +8347,22 @@ BEGIN
         run.needs_rescan := true;
         more := step.more;
     ELSE
-        LOOP
-            SELECT t.* INTO step FROM mill.propagate_completion(run.id, to_propagate, run.needs_rescan, max_count) AS t;
-            ready := ready || step.ready;
-            to_propagate := step.never_run;
-            run.open := run.open - coalesce(cardinality(to_propagate), 0);
-            unfinished := step.edges_propagated = max_count OR coalesce(cardinality(ready), 0) >= max_count;
-            EXIT WHEN unfinished OR to_propagate IS NULL;
-        END LOOP;
-        released := mill.release_ready(run.id, ready, run.needs_rescan, max_count);
-        run.needs_rescan := unfinished OR released = max_count;
-        more := run.needs_rescan;
+        SELECT c.* INTO step FROM mill.release_children(run.id, ended_nodes, run.needs_rescan, max_count) AS c;
+        run.open := run.open - step.never_run;
+        run.needs_rescan := step.more;
+        released := step.released;
+        more := step.more;
     END IF;
     more := more OR coalesce(cardinality(events), 0) = max_count;
     UPDATE mill.runs r SET tasks = run.tasks, open = run.open, needs_rescan = run.needs_rescan
         WHERE r.id = run.id AND (r.tasks, r.open, r.needs_rescan) <> (run.tasks, run.open, run.needs_rescan);
-    IF more THEN
-        -- With this event, another worker continues if the caller crashes before the next pass.
-        INSERT INTO mill.run_events (run_id) VALUES (run.id);
-    ELSIF run.open = 0
+    IF NOT more AND run.open = 0
         -- The end of the run changes its schedule, unless a backfill has started it.
         AND (run.schedule_id IS NULL OR run.backfill_id IS NOT NULL OR mill.await_schedule(run.schedule_id))
     THEN
         ended := mill.finish_run(run.id);
-    ELSIF run.open = 0 THEN
-        -- A poll calls this function again.
+    ELSIF more OR run.open = 0 THEN
+        -- With this event, a poll calls this function again, also if the caller crashes before the next pass.
         INSERT INTO mill.run_events (run_id) VALUES (run.id);
     END IF;
 END
