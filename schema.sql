@@ -30,33 +30,33 @@
 --   19_finish                    4178  Finish: complete, fail, release, reclaim: running -> the other states
 --   20_notification_delivery     4679  Delivery of notifications: claim, end of an attempt, backlogs
 --   21_operator                  5072  Operator functions: cancel, retry, pause, resume, drain
---   22_subscriptions             5508  Subscriptions: functions for operators, and status for viewers
---   23_task_changes              5792  Changes of waiting tasks: -> scheduled | blocked | pending
---   24_task_purge                5931  Purge: all waiting tasks of a queue -> finished
---   25_jobs                      5965  Jobs: named sets of tasks with edges
---   26_dependencies              6517  Dependencies: edges that hold in every run that contains both tasks
---   27_job_versions              6688  Versions of jobs: what each change of a definition changed
---   28_schedules                 6734  Schedules: when jobs run automatically
---   29_runs                      7278  Runs: tables, start, tasks added later
---   30_unstored                  7825  Unstored data of runs: erased when the run ends
---   31_run_advance               7890  Advance of runs: waiting -> ready -> released -> finished
---   32_run_approvals             8376  Approvals: tasks of a run that a person has to approve
---   33_run_control               8492  Control of runs: cancel, restart, rerun, and the retry of a task
---   34_run_deadlines             8751  Deadlines and timeouts of runs
---   35_run_notifications         8880  Notifications of the end of a run, in its transaction
---   36_run_status                8955  Status of runs: their tasks by state
---   37_schedule_backfills        9008  Backfills: runs of a schedule for instants in the past
---   38_schedule_run_now          9290  Runs of schedules that an operator starts
---   39_schedule_ticks            9352  Ticks of schedules: whether a due schedule fires, its runs and its log
---   40_idempotency               9872  Idempotency keys of requests
---   41_schedule_views            9934  Status of schedules, the runs that they fired, and a dry run of a tick
---   42_views                    10127  Monitoring: running tasks, status, history, failures, run times
---   43_citus                    10540  Citus: exactly once for tasks that write distributed tables
---   44_sequences                10600  Sequences that are behind the rows of their tables
---   45_wait                     10691  Wait: procedures that return when a task or a run has ended
---   46_why                      10773  Why: one sentence about a task or a run
---   47_grants                   11156  Privileges on all objects, and the end of the transaction
---   48_statistics               11227  ANALYZE of tables that hold rows and have no statistics
+--   22_subscriptions             5520  Subscriptions: functions for operators, and status for viewers
+--   23_task_changes              5817  Changes of waiting tasks: -> scheduled | blocked | pending
+--   24_task_purge                5956  Purge: all waiting tasks of a queue -> finished
+--   25_jobs                      5990  Jobs: named sets of tasks with edges
+--   26_dependencies              6542  Dependencies: edges that hold in every run that contains both tasks
+--   27_job_versions              6713  Versions of jobs: what each change of a definition changed
+--   28_schedules                 6759  Schedules: when jobs run automatically
+--   29_runs                      7303  Runs: tables, start, tasks added later
+--   30_unstored                  7850  Unstored data of runs: erased when the run ends
+--   31_run_advance               7915  Advance of runs: waiting -> ready -> released -> finished
+--   32_run_approvals             8401  Approvals: tasks of a run that a person has to approve
+--   33_run_control               8517  Control of runs: cancel, restart, rerun, and the retry of a task
+--   34_run_deadlines             8788  Deadlines and timeouts of runs
+--   35_run_notifications         8917  Notifications of the end of a run, in its transaction
+--   36_run_status                8992  Status of runs: their tasks by state
+--   37_schedule_backfills        9045  Backfills: runs of a schedule for instants in the past
+--   38_schedule_run_now          9327  Runs of schedules that an operator starts
+--   39_schedule_ticks            9389  Ticks of schedules: whether a due schedule fires, its runs and its log
+--   40_idempotency               9909  Idempotency keys of requests
+--   41_schedule_views            9971  Status of schedules, the runs that they fired, and a dry run of a tick
+--   42_views                    10164  Monitoring: running tasks, status, history, failures, run times
+--   43_citus                    10577  Citus: exactly once for tasks that write distributed tables
+--   44_sequences                10637  Sequences that are behind the rows of their tables
+--   45_wait                     10728  Wait: procedures that return when a task or a run has ended
+--   46_why                      10810  Why: one sentence about a task or a run
+--   47_grants                   11193  Privileges on all objects, and the end of the transaction
+--   48_statistics               11264  ANALYZE of tables that hold rows and have no statistics
 --
 -- All names are schema-qualified and search_path is pg_catalog throughout, so that objects in a caller's
 -- schema cannot shadow them. PostgreSQL checks SQL functions, views and the types of variables when it
@@ -5228,12 +5228,37 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION mill.ended_after IS 'Returns whether the task has ended after this time, for mill.retry_task';
 
+CREATE OR REPLACE FUNCTION mill.insert_again(last_attempt mill.attempts) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    chain bigint[];
+    task mill.tasks;
+BEGIN
+    PERFORM mill.check_routine(last_attempt.run_as, last_attempt.statement) WHERE last_attempt.run_as <> '';
+    IF last_attempt.key IS NOT NULL THEN
+        INSERT INTO mill.dedup_keys (key, task_id) VALUES (last_attempt.key, last_attempt.task_id)
+            ON CONFLICT DO NOTHING;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'another live task has the key "%"', last_attempt.key
+                USING ERRCODE = '23505', HINT = 'Wait for that task, or cancel it.';
+        END IF;
+    END IF;
+    DELETE FROM mill.cancel_requests r WHERE r.task_id = last_attempt.task_id;
+    chain := mill.required_limits(last_attempt.queue, last_attempt.group_name, last_attempt.run_id,
+        last_attempt.concurrency_key);
+    task := mill.task_of_attempt(last_attempt, chain);
+    INSERT INTO mill.tasks SELECT task.*;
+END
+$$;
+COMMENT ON FUNCTION mill.insert_again IS
+    'For mill.retry_task: inserts the task of its last attempt, with its key and its limits (-> pending | blocked). '
+    'Raises unique_violation if the task is live, or if another live task has its key';
+
 CREATE OR REPLACE FUNCTION mill.retry_task(id bigint, only_outcome mill.outcome) RETURNS text
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     live mill.state;
     last_attempt mill.attempts;
-    task mill.tasks;
     answer text;
     chain bigint[];
 BEGIN
@@ -5271,22 +5296,9 @@ BEGIN
         END IF;
         RETURN answer;
     END IF;
-    PERFORM mill.check_routine(last_attempt.run_as, last_attempt.statement) WHERE last_attempt.run_as <> '';
-    IF last_attempt.key IS NOT NULL THEN
-        INSERT INTO mill.dedup_keys (key, task_id) VALUES (last_attempt.key, retry_task.id)
-            ON CONFLICT DO NOTHING;
-        IF NOT FOUND THEN
-            RAISE EXCEPTION 'another live task has the key "%"', last_attempt.key
-                USING ERRCODE = '23505', HINT = 'Wait for that task, or cancel it.';
-        END IF;
-    END IF;
-    DELETE FROM mill.cancel_requests r WHERE r.task_id = retry_task.id;
-    chain := mill.required_limits(last_attempt.queue, last_attempt.group_name, last_attempt.run_id,
-        last_attempt.concurrency_key);
-    task := mill.task_of_attempt(last_attempt, chain);
-    INSERT INTO mill.tasks SELECT task.*;
-    -- From the INSERT on, the primary key excludes other retries of the task. Since last_attempt was read, one may
-    -- have run the task. Then the new attempt counts.
+    PERFORM mill.insert_again(last_attempt);
+    -- From here on, the primary key excludes other retries of the task. Since last_attempt was read, one may have run
+    -- the task. Then the new attempt counts.
     IF mill.ended_after(id, last_attempt.finished_at) THEN
         DELETE FROM mill.tasks t WHERE t.id = retry_task.id;
         DELETE FROM mill.dedup_keys k WHERE k.key = last_attempt.key;
@@ -5571,6 +5583,34 @@ $$;
 COMMENT ON FUNCTION mill.check_subscription IS
     'Raises an error if the settings of a subscription contradict each other, for mill.set_subscription';
 
+CREATE OR REPLACE FUNCTION mill.with_subscription_options(subscription mill.subscriptions, options jsonb)
+RETURNS mill.subscriptions
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    put mill.subscriptions := subscription;
+BEGIN
+    -- A new receiver replaces the former one.
+    IF num_nonnulls(options->>'destination', options->>'channel', options->>'statement') > 0 THEN
+        put.destination := NULL;
+        put.channel := NULL;
+        put.statement := NULL;
+        IF options->>'statement' IS NULL THEN
+            put.task_queue := NULL;
+            put.run_as := NULL;
+        END IF;
+    END IF;
+    put := jsonb_populate_record(put, options);
+    put.enabled := coalesce(put.enabled, true);
+    put.events := ARRAY(SELECT DISTINCT e FROM unnest(put.events) AS e ORDER BY e);
+    put.run_as := nullif(put.run_as, '');
+    put.rate_period := CASE WHEN put.rate_messages IS NOT NULL THEN coalesce(put.rate_period, '1 minute') END;
+    put.changed_at := now();
+    RETURN put;
+END
+$$;
+COMMENT ON FUNCTION mill.with_subscription_options IS
+    'Returns the subscription with these options, for mill.set_subscription. Omitted options are unchanged';
+
 CREATE OR REPLACE FUNCTION mill.set_subscription(name text, options jsonb) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -5596,22 +5636,7 @@ BEGIN
             put.rate_period := '1 minute';
         END IF;
     END IF;
-    -- A new receiver replaces the former one.
-    IF num_nonnulls(options->>'destination', options->>'channel', options->>'statement') > 0 THEN
-        put.destination := NULL;
-        put.channel := NULL;
-        put.statement := NULL;
-        IF options->>'statement' IS NULL THEN
-            put.task_queue := NULL;
-            put.run_as := NULL;
-        END IF;
-    END IF;
-    put := jsonb_populate_record(put, options);
-    put.enabled := coalesce(put.enabled, true);
-    put.events := ARRAY(SELECT DISTINCT e FROM unnest(put.events) AS e ORDER BY e);
-    put.run_as := nullif(put.run_as, '');
-    put.rate_period := CASE WHEN put.rate_messages IS NOT NULL THEN coalesce(put.rate_period, '1 minute') END;
-    put.changed_at := now();
+    put := mill.with_subscription_options(put, options);
     PERFORM mill.check_subscription(put);
     IF put.statement IS NOT NULL THEN
         put.statement := mill.check_statement(put.statement, '[{}]');
@@ -8549,13 +8574,42 @@ $$;
 COMMENT ON FUNCTION mill.tasks_added_by IS
     'Returns the tasks that tasks of a run have added to it, directly or indirectly';
 
+CREATE OR REPLACE FUNCTION mill.wait_again(run_id bigint, nodes bigint[]) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    step record;
+BEGIN
+    DELETE FROM mill.cancel_requests c USING mill.run_tasks t
+        WHERE t.run_id = wait_again.run_id AND t.node = ANY (nodes) AND c.task_id = t.task_id;
+    UPDATE mill.run_tasks t SET state = 'waiting', outcome = NULL, pending_propagation = false, propagated_to = 0,
+            started_at = NULL, finished_at = NULL, rows = NULL, session_pid = NULL, message = NULL, result = NULL,
+            approval_since = NULL, approved = NULL, decided_by = NULL
+        WHERE t.run_id = wait_again.run_id AND t.node = ANY (nodes) AND t.propagated_to >= 0;
+    -- A task that was ready, for example waiting for its approval, waits for its parent again.
+    UPDATE mill.run_tasks t SET state = 'waiting'
+        WHERE t.run_id = wait_again.run_id AND t.state = 'ready' AND t.propagated_to >= 0
+            AND EXISTS (SELECT FROM mill.run_edges e
+                WHERE e.run_id = wait_again.run_id AND e.child = t.node AND e.parent = ANY (nodes));
+    PERFORM mill.recount_dependencies(run_id, NULL);
+    UPDATE mill.run_tasks t SET approval_since = NULL, approved = NULL, decided_by = NULL
+        WHERE t.run_id = wait_again.run_id AND t.state = 'waiting' AND t.approval_since IS NOT NULL;
+    -- Also tells the tasks that can never run because of their parents.
+    LOOP
+        SELECT p.* INTO step FROM mill.propagate_completion(run_id, NULL, true, 2000) AS p;
+        EXIT WHEN step.edges_propagated < 2000 AND step.never_run IS NULL;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION mill.wait_again IS
+    'For mill.run_again: makes these tasks of a run wait for their parents as if they had never run, and ready tasks '
+    'after them, too (-> waiting). Then evaluates all waiting tasks (waiting -> ready | upstream_failed | skipped)';
+
 CREATE OR REPLACE FUNCTION mill.run_again(run mill.runs, nodes bigint[], action text, details jsonb) RETURNS SETOF text
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     added CONSTANT bigint[] := mill.tasks_added_by(run.id, nodes);
     busy text;
     names text[];
-    step record;
 BEGIN
     IF run.state = 'running' AND run.cancelled_at IS NOT NULL THEN
         RAISE EXCEPTION 'run % is being cancelled', run.id USING ERRCODE = '55000',
@@ -8587,25 +8641,8 @@ BEGIN
                 ELSE r.late_at + (c.now - coalesce(r.restarted_at, r.started_at)) END
         FROM clock_timestamp() AS c(now)
         WHERE r.id = run.id AND r.state <> 'running';
-    DELETE FROM mill.cancel_requests c USING mill.run_tasks t
-        WHERE t.run_id = run.id AND t.node = ANY (nodes) AND c.task_id = t.task_id;
-    UPDATE mill.run_tasks t SET state = 'waiting', outcome = NULL, pending_propagation = false, propagated_to = 0,
-            started_at = NULL, finished_at = NULL, rows = NULL, session_pid = NULL, message = NULL, result = NULL,
-            approval_since = NULL, approved = NULL, decided_by = NULL
-        WHERE t.run_id = run.id AND t.node = ANY (nodes) AND t.propagated_to >= 0;
-    -- A task that was ready, for example waiting for its approval, waits for its parent again.
-    UPDATE mill.run_tasks t SET state = 'waiting' WHERE t.run_id = run.id AND t.state = 'ready' AND t.propagated_to >= 0
-        AND EXISTS (SELECT FROM mill.run_edges e
-            WHERE e.run_id = run.id AND e.child = t.node AND e.parent = ANY (nodes));
-    PERFORM mill.recount_dependencies(run.id, NULL);
-    UPDATE mill.run_tasks t SET approval_since = NULL, approved = NULL, decided_by = NULL
-        WHERE t.run_id = run.id AND t.state = 'waiting' AND t.approval_since IS NOT NULL;
-    -- Also tells the tasks that can never run because of their parents, so that the answer leaves them
-    -- out.
-    LOOP
-        SELECT p.* INTO step FROM mill.propagate_completion(run.id, NULL, true, 2000) AS p;
-        EXIT WHEN step.edges_propagated < 2000 AND step.never_run IS NULL;
-    END LOOP;
+    PERFORM mill.wait_again(run.id, nodes);
+    -- The answer leaves out tasks that can never run because of their parents.
     SELECT array_agg(t.name::text ORDER BY t.node) INTO names FROM mill.run_tasks t
         WHERE t.run_id = run.id AND t.node = ANY (nodes) AND t.state NOT IN ('upstream_failed', 'skipped');
     IF names IS NULL THEN

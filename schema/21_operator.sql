@@ -155,12 +155,37 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION mill.ended_after IS 'Returns whether the task has ended after this time, for mill.retry_task';
 
+CREATE OR REPLACE FUNCTION mill.insert_again(last_attempt mill.attempts) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    chain bigint[];
+    task mill.tasks;
+BEGIN
+    PERFORM mill.check_routine(last_attempt.run_as, last_attempt.statement) WHERE last_attempt.run_as <> '';
+    IF last_attempt.key IS NOT NULL THEN
+        INSERT INTO mill.dedup_keys (key, task_id) VALUES (last_attempt.key, last_attempt.task_id)
+            ON CONFLICT DO NOTHING;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'another live task has the key "%"', last_attempt.key
+                USING ERRCODE = '23505', HINT = 'Wait for that task, or cancel it.';
+        END IF;
+    END IF;
+    DELETE FROM mill.cancel_requests r WHERE r.task_id = last_attempt.task_id;
+    chain := mill.required_limits(last_attempt.queue, last_attempt.group_name, last_attempt.run_id,
+        last_attempt.concurrency_key);
+    task := mill.task_of_attempt(last_attempt, chain);
+    INSERT INTO mill.tasks SELECT task.*;
+END
+$$;
+COMMENT ON FUNCTION mill.insert_again IS
+    'For mill.retry_task: inserts the task of its last attempt, with its key and its limits (-> pending | blocked). '
+    'Raises unique_violation if the task is live, or if another live task has its key';
+
 CREATE OR REPLACE FUNCTION mill.retry_task(id bigint, only_outcome mill.outcome) RETURNS text
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     live mill.state;
     last_attempt mill.attempts;
-    task mill.tasks;
     answer text;
     chain bigint[];
 BEGIN
@@ -198,22 +223,9 @@ BEGIN
         END IF;
         RETURN answer;
     END IF;
-    PERFORM mill.check_routine(last_attempt.run_as, last_attempt.statement) WHERE last_attempt.run_as <> '';
-    IF last_attempt.key IS NOT NULL THEN
-        INSERT INTO mill.dedup_keys (key, task_id) VALUES (last_attempt.key, retry_task.id)
-            ON CONFLICT DO NOTHING;
-        IF NOT FOUND THEN
-            RAISE EXCEPTION 'another live task has the key "%"', last_attempt.key
-                USING ERRCODE = '23505', HINT = 'Wait for that task, or cancel it.';
-        END IF;
-    END IF;
-    DELETE FROM mill.cancel_requests r WHERE r.task_id = retry_task.id;
-    chain := mill.required_limits(last_attempt.queue, last_attempt.group_name, last_attempt.run_id,
-        last_attempt.concurrency_key);
-    task := mill.task_of_attempt(last_attempt, chain);
-    INSERT INTO mill.tasks SELECT task.*;
-    -- From the INSERT on, the primary key excludes other retries of the task. Since last_attempt was read, one may
-    -- have run the task. Then the new attempt counts.
+    PERFORM mill.insert_again(last_attempt);
+    -- From here on, the primary key excludes other retries of the task. Since last_attempt was read, one may have run
+    -- the task. Then the new attempt counts.
     IF mill.ended_after(id, last_attempt.finished_at) THEN
         DELETE FROM mill.tasks t WHERE t.id = retry_task.id;
         DELETE FROM mill.dedup_keys k WHERE k.key = last_attempt.key;

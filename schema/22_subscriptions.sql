@@ -62,6 +62,34 @@ $$;
 COMMENT ON FUNCTION mill.check_subscription IS
     'Raises an error if the settings of a subscription contradict each other, for mill.set_subscription';
 
+CREATE OR REPLACE FUNCTION mill.with_subscription_options(subscription mill.subscriptions, options jsonb)
+RETURNS mill.subscriptions
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    put mill.subscriptions := subscription;
+BEGIN
+    -- A new receiver replaces the former one.
+    IF num_nonnulls(options->>'destination', options->>'channel', options->>'statement') > 0 THEN
+        put.destination := NULL;
+        put.channel := NULL;
+        put.statement := NULL;
+        IF options->>'statement' IS NULL THEN
+            put.task_queue := NULL;
+            put.run_as := NULL;
+        END IF;
+    END IF;
+    put := jsonb_populate_record(put, options);
+    put.enabled := coalesce(put.enabled, true);
+    put.events := ARRAY(SELECT DISTINCT e FROM unnest(put.events) AS e ORDER BY e);
+    put.run_as := nullif(put.run_as, '');
+    put.rate_period := CASE WHEN put.rate_messages IS NOT NULL THEN coalesce(put.rate_period, '1 minute') END;
+    put.changed_at := now();
+    RETURN put;
+END
+$$;
+COMMENT ON FUNCTION mill.with_subscription_options IS
+    'Returns the subscription with these options, for mill.set_subscription. Omitted options are unchanged';
+
 CREATE OR REPLACE FUNCTION mill.set_subscription(name text, options jsonb) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -87,22 +115,7 @@ BEGIN
             put.rate_period := '1 minute';
         END IF;
     END IF;
-    -- A new receiver replaces the former one.
-    IF num_nonnulls(options->>'destination', options->>'channel', options->>'statement') > 0 THEN
-        put.destination := NULL;
-        put.channel := NULL;
-        put.statement := NULL;
-        IF options->>'statement' IS NULL THEN
-            put.task_queue := NULL;
-            put.run_as := NULL;
-        END IF;
-    END IF;
-    put := jsonb_populate_record(put, options);
-    put.enabled := coalesce(put.enabled, true);
-    put.events := ARRAY(SELECT DISTINCT e FROM unnest(put.events) AS e ORDER BY e);
-    put.run_as := nullif(put.run_as, '');
-    put.rate_period := CASE WHEN put.rate_messages IS NOT NULL THEN coalesce(put.rate_period, '1 minute') END;
-    put.changed_at := now();
+    put := mill.with_subscription_options(put, options);
     PERFORM mill.check_subscription(put);
     IF put.statement IS NOT NULL THEN
         put.statement := mill.check_statement(put.statement, '[{}]');

@@ -56,13 +56,42 @@ $$;
 COMMENT ON FUNCTION mill.tasks_added_by IS
     'Returns the tasks that tasks of a run have added to it, directly or indirectly';
 
+CREATE OR REPLACE FUNCTION mill.wait_again(run_id bigint, nodes bigint[]) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    step record;
+BEGIN
+    DELETE FROM mill.cancel_requests c USING mill.run_tasks t
+        WHERE t.run_id = wait_again.run_id AND t.node = ANY (nodes) AND c.task_id = t.task_id;
+    UPDATE mill.run_tasks t SET state = 'waiting', outcome = NULL, pending_propagation = false, propagated_to = 0,
+            started_at = NULL, finished_at = NULL, rows = NULL, session_pid = NULL, message = NULL, result = NULL,
+            approval_since = NULL, approved = NULL, decided_by = NULL
+        WHERE t.run_id = wait_again.run_id AND t.node = ANY (nodes) AND t.propagated_to >= 0;
+    -- A task that was ready, for example waiting for its approval, waits for its parent again.
+    UPDATE mill.run_tasks t SET state = 'waiting'
+        WHERE t.run_id = wait_again.run_id AND t.state = 'ready' AND t.propagated_to >= 0
+            AND EXISTS (SELECT FROM mill.run_edges e
+                WHERE e.run_id = wait_again.run_id AND e.child = t.node AND e.parent = ANY (nodes));
+    PERFORM mill.recount_dependencies(run_id, NULL);
+    UPDATE mill.run_tasks t SET approval_since = NULL, approved = NULL, decided_by = NULL
+        WHERE t.run_id = wait_again.run_id AND t.state = 'waiting' AND t.approval_since IS NOT NULL;
+    -- Also tells the tasks that can never run because of their parents.
+    LOOP
+        SELECT p.* INTO step FROM mill.propagate_completion(run_id, NULL, true, 2000) AS p;
+        EXIT WHEN step.edges_propagated < 2000 AND step.never_run IS NULL;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION mill.wait_again IS
+    'For mill.run_again: makes these tasks of a run wait for their parents as if they had never run, and ready tasks '
+    'after them, too (-> waiting). Then evaluates all waiting tasks (waiting -> ready | upstream_failed | skipped)';
+
 CREATE OR REPLACE FUNCTION mill.run_again(run mill.runs, nodes bigint[], action text, details jsonb) RETURNS SETOF text
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     added CONSTANT bigint[] := mill.tasks_added_by(run.id, nodes);
     busy text;
     names text[];
-    step record;
 BEGIN
     IF run.state = 'running' AND run.cancelled_at IS NOT NULL THEN
         RAISE EXCEPTION 'run % is being cancelled', run.id USING ERRCODE = '55000',
@@ -94,25 +123,8 @@ BEGIN
                 ELSE r.late_at + (c.now - coalesce(r.restarted_at, r.started_at)) END
         FROM clock_timestamp() AS c(now)
         WHERE r.id = run.id AND r.state <> 'running';
-    DELETE FROM mill.cancel_requests c USING mill.run_tasks t
-        WHERE t.run_id = run.id AND t.node = ANY (nodes) AND c.task_id = t.task_id;
-    UPDATE mill.run_tasks t SET state = 'waiting', outcome = NULL, pending_propagation = false, propagated_to = 0,
-            started_at = NULL, finished_at = NULL, rows = NULL, session_pid = NULL, message = NULL, result = NULL,
-            approval_since = NULL, approved = NULL, decided_by = NULL
-        WHERE t.run_id = run.id AND t.node = ANY (nodes) AND t.propagated_to >= 0;
-    -- A task that was ready, for example waiting for its approval, waits for its parent again.
-    UPDATE mill.run_tasks t SET state = 'waiting' WHERE t.run_id = run.id AND t.state = 'ready' AND t.propagated_to >= 0
-        AND EXISTS (SELECT FROM mill.run_edges e
-            WHERE e.run_id = run.id AND e.child = t.node AND e.parent = ANY (nodes));
-    PERFORM mill.recount_dependencies(run.id, NULL);
-    UPDATE mill.run_tasks t SET approval_since = NULL, approved = NULL, decided_by = NULL
-        WHERE t.run_id = run.id AND t.state = 'waiting' AND t.approval_since IS NOT NULL;
-    -- Also tells the tasks that can never run because of their parents, so that the answer leaves them
-    -- out.
-    LOOP
-        SELECT p.* INTO step FROM mill.propagate_completion(run.id, NULL, true, 2000) AS p;
-        EXIT WHEN step.edges_propagated < 2000 AND step.never_run IS NULL;
-    END LOOP;
+    PERFORM mill.wait_again(run.id, nodes);
+    -- The answer leaves out tasks that can never run because of their parents.
     SELECT array_agg(t.name::text ORDER BY t.node) INTO names FROM mill.run_tasks t
         WHERE t.run_id = run.id AND t.node = ANY (nodes) AND t.state NOT IN ('upstream_failed', 'skipped');
     IF names IS NULL THEN
