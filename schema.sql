@@ -37,26 +37,26 @@
 --   26_dependencies              6542  Dependencies: edges that hold in every run that contains both tasks
 --   27_job_versions              6713  Versions of jobs: what each change of a definition changed
 --   28_schedules                 6759  Schedules: when jobs run automatically
---   29_runs                      7303  Runs: tables, start, tasks added later
---   30_unstored                  7850  Unstored data of runs: erased when the run ends
---   31_run_advance               7915  Advance of runs: waiting -> ready -> released -> finished
---   32_run_approvals             8401  Approvals: tasks of a run that a person has to approve
---   33_run_control               8517  Control of runs: cancel, restart, rerun, and the retry of a task
---   34_run_deadlines             8788  Deadlines and timeouts of runs
---   35_run_notifications         8917  Notifications of the end of a run, in its transaction
---   36_run_status                8992  Status of runs: their tasks by state
---   37_schedule_backfills        9045  Backfills: runs of a schedule for instants in the past
---   38_schedule_run_now          9327  Runs of schedules that an operator starts
---   39_schedule_ticks            9389  Ticks of schedules: whether a due schedule fires, its runs and its log
---   40_idempotency               9909  Idempotency keys of requests
---   41_schedule_views            9971  Status of schedules, the runs that they fired, and a dry run of a tick
---   42_views                    10164  Monitoring: running tasks, status, history, failures, run times
---   43_citus                    10577  Citus: exactly once for tasks that write distributed tables
---   44_sequences                10637  Sequences that are behind the rows of their tables
---   45_wait                     10728  Wait: procedures that return when a task or a run has ended
---   46_why                      10810  Why: one sentence about a task or a run
---   47_grants                   11193  Privileges on all objects, and the end of the transaction
---   48_statistics               11264  ANALYZE of tables that hold rows and have no statistics
+--   29_runs                      7355  Runs: tables, start, tasks added later
+--   30_unstored                  7902  Unstored data of runs: erased when the run ends
+--   31_run_advance               7967  Advance of runs: waiting -> ready -> released -> finished
+--   32_run_approvals             8453  Approvals: tasks of a run that a person has to approve
+--   33_run_control               8569  Control of runs: cancel, restart, rerun, and the retry of a task
+--   34_run_deadlines             8840  Deadlines and timeouts of runs
+--   35_run_notifications         8969  Notifications of the end of a run, in its transaction
+--   36_run_status                9044  Status of runs: their tasks by state
+--   37_schedule_backfills        9097  Backfills: runs of a schedule for instants in the past
+--   38_schedule_run_now          9379  Runs of schedules that an operator starts
+--   39_schedule_ticks            9441  Ticks of schedules: whether a due schedule fires, its runs and its log
+--   40_idempotency               9961  Idempotency keys of requests
+--   41_schedule_views           10023  Status of schedules, the runs that they fired, and a dry run of a tick
+--   42_views                    10216  Monitoring: running tasks, status, history, failures, run times
+--   43_citus                    10629  Citus: exactly once for tasks that write distributed tables
+--   44_sequences                10689  Sequences that are behind the rows of their tables
+--   45_wait                     10780  Wait: procedures that return when a task or a run has ended
+--   46_why                      10862  Why: one sentence about a task or a run
+--   47_grants                   11245  Privileges on all objects, and the end of the transaction
+--   48_statistics               11316  ANALYZE of tables that hold rows and have no statistics
 --
 -- All names are schema-qualified and search_path is pg_catalog throughout, so that objects in a caller's
 -- schema cannot shadow them. PostgreSQL checks SQL functions, views and the types of variables when it
@@ -6983,6 +6983,7 @@ COMMENT ON FUNCTION mill.retire_schedule_job IS
 CREATE OR REPLACE FUNCTION mill.check_schedule(definition jsonb) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
+    unknown text;
     problem text := CASE
         WHEN coalesce(octet_length(definition->>'timing'), 0) NOT BETWEEN 1 AND 4000
             THEN 'timing must have from 1 to 4000 bytes'
@@ -6991,32 +6992,6 @@ DECLARE
             THEN 'max_lateness must be from 0 to 365 days'
         WHEN (definition->>'jitter')::interval NOT BETWEEN '0' AND '1 day' THEN 'jitter must be from 0 to 1 day' END;
 BEGIN
-    IF problem IS NOT NULL THEN
-        RAISE EXCEPTION 'schedule "%": %', definition->>'name', problem USING ERRCODE = '22023';
-    END IF;
-END
-$$;
-COMMENT ON FUNCTION mill.check_schedule IS 'Raises an error if a value of a definition is out of range';
-
-CREATE OR REPLACE FUNCTION mill.put_schedule(definition jsonb, declared_in mill.declared_in,
-    declared_as text DEFAULT NULL) RETURNS text
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-#variable_conflict use_variable
-DECLARE
-    unknown text;
-    kept mill.schedules;
-    labels record;
-    document jsonb := definition - 'enabled';
-    enabled boolean := (definition->>'enabled')::boolean;
-    wanted text[];
-    put mill.schedules;
-    kept_timing text;
-    begins_again boolean;
-BEGIN
-    IF definition ? 'task' THEN
-        definition := definition || jsonb_build_object('task', mill.with_max_attempts(definition->'task'));
-        document := definition - 'enabled';
-    END IF;
     SELECT k INTO unknown FROM jsonb_object_keys(definition) AS k WHERE k <> ALL (ARRAY['name', 'timing',
         'statement', 'jobs', 'params', 'task', 'overlap', 'catch_up', 'max_lateness', 'jitter', 'description',
         'category', 'enabled', 'tags', 'metadata', 'expected_duration', 'deadline', 'run_timeout']);
@@ -7031,66 +7006,97 @@ BEGIN
             USING ERRCODE = '22023',
             HINT = 'task, description and category require a statement, whose params belong in task; '
                 'params requires jobs.';
+    ELSIF problem IS NOT NULL THEN
+        RAISE EXCEPTION 'schedule "%": %', definition->>'name', problem USING ERRCODE = '22023';
     END IF;
-    PERFORM mill.check_size('definition of the schedule is', definition), mill.check_schedule(definition),
-        mill.check_durations(definition);
-    SELECT l.tags, l.metadata INTO labels FROM mill.read_labels(definition) AS l;
-    -- A declaration that changes nothing waits for no lock: the sync declares all schedules of comments in one
-    -- transaction, and another session may have locked one of them.
-    IF EXISTS (SELECT FROM mill.schedules s WHERE s.name = definition->>'name' AND s.removed_at IS NULL
-        AND s.declared_in = declared_in AND s.definition = document AND coalesce(enabled, s.enabled) = s.enabled)
-    THEN
-        RETURN 'unchanged';
-    END IF;
-    SELECT s.* INTO kept FROM mill.schedules s WHERE s.name = definition->>'name' FOR NO KEY UPDATE;
-    IF kept.removed_at IS NULL AND kept.declared_in <> declared_in THEN
-        RAISE EXCEPTION 'schedule "%" is declared in %', kept.name, CASE kept.declared_in
-                WHEN 'comment' THEN 'the comment of ' || kept.declared_as WHEN 'file' THEN 'a file'
-                ELSE 'a call of mill.set_schedule' END
-            USING ERRCODE = '55000', HINT = 'Change it there, or remove it there first.';
-    END IF;
-    IF kept.removed_at IS NULL AND kept.definition = document AND coalesce(enabled, kept.enabled) = kept.enabled THEN
-        RETURN 'unchanged';
-    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.check_schedule IS
+    'Raises an error if a definition has an unknown key, keys that exclude each other, or a value that is out of range';
+
+CREATE OR REPLACE FUNCTION mill.put_jobs_of_schedule(definition jsonb, declared_as text) RETURNS text[]
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    wanted text[];
+    unknown text;
+BEGIN
     IF definition ? 'statement' THEN
         wanted := ARRAY[coalesce(declared_as, definition->>'name')];
         -- mill.retire_schedule_job has disabled a job that is left from schedules which were removed. A job of another
         -- schedule stays as operators have set it.
         PERFORM mill.put_schedule_job(wanted[1], definition,
             CASE WHEN NOT mill.is_job_of_schedule(wanted) THEN true END);
-    ELSE
-        SELECT array_agg(j.value ORDER BY j.place) INTO wanted
-            FROM jsonb_array_elements_text(definition->'jobs') WITH ORDINALITY AS j(value, place);
-        IF wanted IS NULL THEN
-            RAISE EXCEPTION 'schedule "%" has an empty list of jobs', definition->>'name' USING ERRCODE = '22023';
-        END IF;
-        SELECT w INTO unknown FROM unnest(wanted) AS w WHERE NOT EXISTS (
-            SELECT FROM mill.jobs j WHERE lower(j.name) = lower(btrim(w))) LIMIT 1;
-        IF FOUND THEN
-            RAISE EXCEPTION 'there is no job "%"', unknown USING ERRCODE = '22023',
-                HINT = 'pgmill job list shows all jobs.';
-        END IF;
+        RETURN wanted;
     END IF;
+    SELECT array_agg(j.value ORDER BY j.place) INTO wanted
+        FROM jsonb_array_elements_text(definition->'jobs') WITH ORDINALITY AS j(value, place);
+    IF wanted IS NULL THEN
+        RAISE EXCEPTION 'schedule "%" has an empty list of jobs', definition->>'name' USING ERRCODE = '22023';
+    END IF;
+    SELECT w INTO unknown FROM unnest(wanted) AS w WHERE NOT EXISTS (
+        SELECT FROM mill.jobs j WHERE lower(j.name) = lower(btrim(w))) LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'there is no job "%"', unknown USING ERRCODE = '22023',
+            HINT = 'pgmill job list shows all jobs.';
+    END IF;
+    RETURN wanted;
+END
+$$;
+COMMENT ON FUNCTION mill.put_jobs_of_schedule IS
+    'For mill.put_schedule: returns the jobs of a definition. Creates or replaces the job of a single statement. '
+    'Raises an error if another job does not exist';
+
+CREATE OR REPLACE FUNCTION mill.read_schedule(definition jsonb) RETURNS mill.schedules
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    declared mill.schedules;
+BEGIN
+    declared.name := definition->>'name';
+    declared.definition := definition - 'enabled';
+    declared.own_job := definition ? 'statement';
+    declared.params := coalesce(definition->'params', '{}');
+    declared.timing := definition->>'timing';
+    declared.overlap := coalesce((definition->>'overlap')::mill.overlap, 'skip');
+    declared.catch_up := coalesce((definition->>'catch_up')::integer, 1);
+    declared.max_lateness := definition->>'max_lateness';
+    declared.declared_jitter := coalesce((definition->>'jitter')::interval, '0');
+    declared.enabled := definition->>'enabled';
+    SELECT l.tags, l.metadata INTO declared.tags, declared.metadata FROM mill.read_labels(definition) AS l;
+    declared.expected_duration := definition->>'expected_duration';
+    declared.deadline := definition->>'deadline';
+    declared.run_timeout := definition->>'run_timeout';
+    RETURN declared;
+END
+$$;
+COMMENT ON FUNCTION mill.read_schedule IS
+    'Returns the schedule that a definition describes, without its jobs and where it is declared. enabled: null if the '
+    'definition does not say it';
+
+CREATE OR REPLACE FUNCTION mill.write_schedule(declared mill.schedules, kept mill.schedules) RETURNS mill.schedules
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    kept_timing text;
+    begins_again boolean;
+    put mill.schedules;
+BEGIN
     -- The timing of an existing schedule stays in force until a program has parsed the new one. There is
     -- nothing to keep if no worker could use the old one either.
-    IF kept.removed_at IS NULL AND kept.timing <> definition->>'timing'
+    IF kept.removed_at IS NULL AND kept.timing <> declared.timing
         AND (kept.error IS NULL OR kept.mode = 'manual' OR num_nonnulls(kept.next_fire_at, kept.trigger) > 0)
     THEN
         kept_timing := kept.timing;
     END IF;
     -- The end of its timing has disabled the schedule, not an operator.
-    begins_again := enabled IS NULL AND kept.timing_finished_at IS NOT NULL
-        AND (kept.removed_at IS NOT NULL OR kept.timing <> definition->>'timing');
+    begins_again := declared.enabled IS NULL AND kept.timing_finished_at IS NOT NULL
+        AND (kept.removed_at IS NOT NULL OR kept.timing <> declared.timing);
     INSERT INTO mill.schedules AS s (name, declared_in, declared_as, definition, jobs, own_job, params, timing,
         overlap, catch_up, max_lateness, declared_jitter, enabled, next_tick_at, tags, metadata, expected_duration,
         deadline, run_timeout)
-    VALUES (definition->>'name', declared_in, declared_as, document, wanted, definition ? 'statement',
-        coalesce(definition->'params', '{}'), definition->>'timing',
-        coalesce((definition->>'overlap')::mill.overlap, 'skip'), coalesce((definition->>'catch_up')::integer, 1),
-        (definition->>'max_lateness')::interval, coalesce((definition->>'jitter')::interval, '0'),
-        coalesce(enabled, true), CASE WHEN coalesce(enabled, true) THEN now() END, labels.tags, labels.metadata,
-        (definition->>'expected_duration')::interval, (definition->>'deadline')::interval,
-        (definition->>'run_timeout')::interval)
+    VALUES (declared.name, declared.declared_in, declared.declared_as, declared.definition, declared.jobs,
+        declared.own_job, declared.params, declared.timing, declared.overlap, declared.catch_up,
+        declared.max_lateness, declared.declared_jitter, coalesce(declared.enabled, true),
+        CASE WHEN coalesce(declared.enabled, true) THEN now() END, declared.tags, declared.metadata,
+        declared.expected_duration, declared.deadline, declared.run_timeout)
     ON CONFLICT (name) DO UPDATE SET declared_in = excluded.declared_in, declared_as = excluded.declared_as,
         definition = excluded.definition, jobs = excluded.jobs, own_job = excluded.own_job,
         params = excluded.params, timing = coalesce(kept_timing, excluded.timing),
@@ -7102,9 +7108,55 @@ BEGIN
         tags = excluded.tags, metadata = excluded.metadata,
         expected_duration = excluded.expected_duration, deadline = excluded.deadline,
         run_timeout = excluded.run_timeout,
-        enabled = coalesce(enabled, s.enabled OR begins_again),
-        timing_finished_at = CASE WHEN enabled IS NULL AND NOT begins_again THEN s.timing_finished_at END
+        enabled = coalesce(declared.enabled, s.enabled OR begins_again),
+        timing_finished_at = CASE WHEN declared.enabled IS NULL AND NOT begins_again THEN s.timing_finished_at END
     RETURNING s.* INTO put;
+    RETURN put;
+END
+$$;
+COMMENT ON FUNCTION mill.write_schedule IS
+    'Creates or replaces a schedule, for mill.put_schedule, and returns it. kept: its locked row so far; null: there '
+    'is none. What operators set, and the timing in force, stay';
+
+CREATE OR REPLACE FUNCTION mill.put_schedule(definition jsonb, declared_in mill.declared_in,
+    declared_as text DEFAULT NULL) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    declared mill.schedules;
+    kept mill.schedules;
+    put mill.schedules;
+BEGIN
+    IF definition ? 'task' THEN
+        definition := definition || jsonb_build_object('task', mill.with_max_attempts(definition->'task'));
+    END IF;
+    PERFORM mill.check_size('definition of the schedule is', definition), mill.check_schedule(definition),
+        mill.check_durations(definition);
+    declared := mill.read_schedule(definition);
+    declared.declared_in := declared_in;
+    declared.declared_as := declared_as;
+    -- A declaration that changes nothing waits for no lock: the sync declares all schedules of comments in one
+    -- transaction, and another session may have locked one of them.
+    IF EXISTS (SELECT FROM mill.schedules s WHERE s.name = declared.name AND s.removed_at IS NULL
+        AND s.declared_in = declared_in AND s.definition = declared.definition
+        AND coalesce(declared.enabled, s.enabled) = s.enabled)
+    THEN
+        RETURN 'unchanged';
+    END IF;
+    SELECT s.* INTO kept FROM mill.schedules s WHERE s.name = declared.name FOR NO KEY UPDATE;
+    IF kept.removed_at IS NULL AND kept.declared_in <> declared_in THEN
+        RAISE EXCEPTION 'schedule "%" is declared in %', kept.name, CASE kept.declared_in
+                WHEN 'comment' THEN 'the comment of ' || kept.declared_as WHEN 'file' THEN 'a file'
+                ELSE 'a call of mill.set_schedule' END
+            USING ERRCODE = '55000', HINT = 'Change it there, or remove it there first.';
+    END IF;
+    IF kept.removed_at IS NULL AND kept.definition = declared.definition
+        AND coalesce(declared.enabled, kept.enabled) = kept.enabled
+    THEN
+        RETURN 'unchanged';
+    END IF;
+    declared.jobs := mill.put_jobs_of_schedule(definition, declared_as);
+    put := mill.write_schedule(declared, kept);
     -- If the timing changed, or the schedule became active or inactive, the next fire is computed from
     -- now.
     IF kept.id IS NOT NULL AND (put.timing <> kept.timing OR mill.is_active(put) <> mill.is_active(kept)) THEN
@@ -7119,7 +7171,7 @@ BEGIN
             'enabled', put.enabled, 'result', CASE WHEN kept.id IS NULL THEN 'new' ELSE 'changed' END));
     IF kept.id IS NULL THEN
         RETURN 'new';
-    ELSIF kept.own_job AND kept.jobs <> wanted THEN
+    ELSIF kept.own_job AND kept.jobs <> declared.jobs THEN
         PERFORM mill.retire_schedule_job(kept.jobs);
     END IF;
     UPDATE mill.schedules s SET version = s.version + 1, changed_at = now(), changed_by = session_user
