@@ -48,15 +48,15 @@
 --   37_schedule_backfills        9097  Backfills: runs of a schedule for instants in the past
 --   38_schedule_run_now          9379  Runs of schedules that an operator starts
 --   39_schedule_ticks            9441  Ticks of schedules: whether a due schedule fires, its runs and its log
---   40_idempotency               9961  Idempotency keys of requests
---   41_schedule_views           10023  Status of schedules, the runs that they fired, and a dry run of a tick
---   42_views                    10216  Monitoring: running tasks, status, history, failures, run times
---   43_citus                    10629  Citus: exactly once for tasks that write distributed tables
---   44_sequences                10689  Sequences that are behind the rows of their tables
---   45_wait                     10780  Wait: procedures that return when a task or a run has ended
---   46_why                      10862  Why: one sentence about a task or a run
---   47_grants                   11245  Privileges on all objects, and the end of the transaction
---   48_statistics               11316  ANALYZE of tables that hold rows and have no statistics
+--   40_idempotency               9996  Idempotency keys of requests
+--   41_schedule_views           10058  Status of schedules, the runs that they fired, and a dry run of a tick
+--   42_views                    10251  Monitoring: running tasks, status, history, failures, run times
+--   43_citus                    10664  Citus: exactly once for tasks that write distributed tables
+--   44_sequences                10724  Sequences that are behind the rows of their tables
+--   45_wait                     10815  Wait: procedures that return when a task or a run has ended
+--   46_why                      10897  Why: one sentence about a task or a run
+--   47_grants                   11280  Privileges on all objects, and the end of the transaction
+--   48_statistics               11351  ANALYZE of tables that hold rows and have no statistics
 --
 -- All names are schema-qualified and search_path is pg_catalog throughout, so that objects in a caller's
 -- schema cannot shadow them. PostgreSQL checks SQL functions, views and the types of variables when it
@@ -9756,6 +9756,67 @@ COMMENT ON FUNCTION mill.lock_due_schedules IS
     'precedes the timing in force. Returns nothing while the fleet is paused';
 GRANT EXECUTE ON FUNCTION mill.lock_due_schedules TO mill_worker;
 
+CREATE OR REPLACE FUNCTION mill.report_missed(schedule mill.schedules, missed bigint, missed_from timestamptz,
+    missed_to timestamptz, uncounted boolean) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM mill.log_schedule_event(schedule.id, 'missed', format('%s at %s%s%s', missed, missed_from,
+        CASE WHEN missed > 1 THEN format(' to %s', missed_to) ELSE '' END,
+        CASE WHEN uncounted THEN ', and more, not counted, until one hour ago' ELSE '' END), missed_to,
+        count => missed);
+    PERFORM mill.notify('schedule_missed', jsonb_build_object('schedule', schedule.name, 'jobs', schedule.jobs,
+        'tags', schedule.tags), jsonb_build_object('count', missed, 'missed_from', missed_from,
+        'missed_to', missed_to));
+END
+$$;
+COMMENT ON FUNCTION mill.report_missed IS 'For mill.tick: logs missed fires, and notifies of them';
+
+CREATE OR REPLACE FUNCTION mill.fire_queued(schedule_id bigint, failure text) RETURNS integer
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    s mill.schedules;
+    fired integer := 0;
+BEGIN
+    LOOP
+        SELECT x.* INTO s FROM mill.schedules x WHERE x.id = fire_queued.schedule_id;
+        EXIT WHEN s.queued_fire_at IS NULL OR failure IS NULL AND mill.blocking_run(s) IS NOT NULL;
+        IF failure IS NULL THEN
+            fired := fired + (mill.fire(s, s.queued_fire_at, 'schedule, queued') IS NOT NULL)::integer;
+        END IF;
+        UPDATE mill.schedules x SET queued_fire_at = x.queued_later[1], queued_later = nullif(x.queued_later[2:], '{}')
+            WHERE x.id = s.id;
+    END LOOP;
+    RETURN fired;
+END
+$$;
+COMMENT ON FUNCTION mill.fire_queued IS
+    'For mill.tick: starts the fires of a schedule that wait, until a run of the schedule prevents the next one. '
+    'failure: the error of an earlier tick, after which they are dropped; null: none. Returns the number of runs';
+
+CREATE OR REPLACE FUNCTION mill.set_next_fire(schedule_id bigint, next_fire_at timestamptz, trigger jsonb, error text,
+    ends boolean) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+BEGIN
+    UPDATE mill.schedules x SET next_fire_at = set_next_fire.next_fire_at, trigger = set_next_fire.trigger,
+            -- After the last fire, a tick may follow for a fire that waits. It must not compute the last fire again.
+            planned_from = CASE WHEN next_fire_at IS NULL AND error IS NULL THEN now() ELSE x.planned_from END,
+            error = coalesce(set_next_fire.error, x.error),
+            enabled = x.enabled AND NOT (ends AND x.queued_fire_at IS NULL),
+            timing_finished_at = CASE WHEN x.enabled AND ends AND x.queued_fire_at IS NULL THEN now()
+                ELSE x.timing_finished_at END,
+            next_tick_at = CASE WHEN trigger IS NOT NULL THEN now()
+                -- A jitter above the interval of the timing must not plan a tick in the past, which would count as
+                -- missed.
+                WHEN next_fire_at IS NOT NULL
+                THEN greatest(next_fire_at + random() * coalesce(x.jitter, x.declared_jitter), now()) END
+        WHERE x.id = set_next_fire.schedule_id;
+END
+$$;
+COMMENT ON FUNCTION mill.set_next_fire IS
+    'For mill.tick: sets the next fire and the next tick of a schedule. trigger: the parsed trigger. error: that of '
+    'the timing. ends: whether the timing has no further fire, so that the schedule is disabled once no fire waits';
+
 CREATE OR REPLACE FUNCTION mill.tick(plans jsonb) RETURNS TABLE (schedule_id bigint, fired integer, skipped integer)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -9797,28 +9858,16 @@ BEGIN
             END IF;
             PERFORM mill.accept_timing(s.name);
         END IF;
-        IF plan.missed > 0 THEN
-            PERFORM mill.log_schedule_event(plan.id, 'missed', format('%s at %s%s%s', plan.missed,
-                plan.missed_from, CASE WHEN plan.missed > 1 THEN format(' to %s', plan.missed_to) ELSE '' END,
-                CASE WHEN plan.uncounted THEN ', and more, not counted, until one hour ago' ELSE '' END),
-                plan.missed_to, count => plan.missed);
-            PERFORM mill.notify('schedule_missed', jsonb_build_object('schedule', s.name, 'jobs', s.jobs,
-                'tags', s.tags), jsonb_build_object('count', plan.missed, 'missed_from', plan.missed_from,
-                'missed_to', plan.missed_to));
-        END IF;
-        IF num_nonnulls(plan.error, plan.failure) > 0 THEN
-            PERFORM mill.log_schedule_event(plan.id, 'error', coalesce(plan.error, plan.failure));
-        END IF;
-        -- Fires that wait start before later ones.
-        LOOP
+        PERFORM mill.report_missed(s, plan.missed, plan.missed_from, plan.missed_to, plan.uncounted)
+            WHERE plan.missed > 0;
+        PERFORM mill.log_schedule_event(plan.id, 'error', coalesce(plan.error, plan.failure))
+            WHERE num_nonnulls(plan.error, plan.failure) > 0;
+        SELECT x.* INTO s FROM mill.schedules x WHERE x.id = plan.id;
+        IF s.queued_fire_at IS NOT NULL THEN
+            -- Fires that wait start before later ones.
+            fired := mill.fire_queued(plan.id, plan.failure);
             SELECT x.* INTO s FROM mill.schedules x WHERE x.id = plan.id;
-            EXIT WHEN s.queued_fire_at IS NULL OR plan.failure IS NULL AND mill.blocking_run(s) IS NOT NULL;
-            IF plan.failure IS NULL THEN
-                fired := fired + (mill.fire(s, s.queued_fire_at, 'schedule, queued') IS NOT NULL)::integer;
-            END IF;
-            UPDATE mill.schedules x SET queued_fire_at = x.queued_later[1],
-                queued_later = nullif(x.queued_later[2:], '{}') WHERE x.id = plan.id;
-        END LOOP;
+        END IF;
         waited := fired;
         FOREACH one_fire_at IN ARRAY coalesce(plan.fires, '{}') LOOP
             SELECT x.* INTO s FROM mill.schedules x WHERE x.id = plan.id;
@@ -9836,21 +9885,7 @@ BEGIN
             plan.error := 'its timing has no time in the future';
             PERFORM mill.log_schedule_event(plan.id, 'error', plan.error);
         END IF;
-        UPDATE mill.schedules x SET next_fire_at = plan.next_fire_at, trigger = plan.trigger,
-                -- After the last fire, a tick may follow for a fire that waits. It must not compute the last fire
-                -- again.
-                planned_from = CASE WHEN plan.next_fire_at IS NULL AND plan.error IS NULL THEN now()
-                    ELSE x.planned_from END,
-                error = coalesce(plan.error, x.error),
-                enabled = x.enabled AND NOT (ends AND x.queued_fire_at IS NULL),
-                timing_finished_at = CASE WHEN x.enabled AND ends AND x.queued_fire_at IS NULL THEN now()
-                    ELSE x.timing_finished_at END,
-                next_tick_at = CASE WHEN plan.trigger IS NOT NULL THEN now()
-                    -- A jitter above the interval of the timing must not plan a tick in the past, which
-                    -- would count as missed.
-                    WHEN plan.next_fire_at IS NOT NULL
-                    THEN greatest(plan.next_fire_at + random() * coalesce(x.jitter, x.declared_jitter), now()) END
-            WHERE x.id = plan.id;
+        PERFORM mill.set_next_fire(plan.id, plan.next_fire_at, plan.trigger, plan.error, ends);
         RETURN NEXT;
     END LOOP;
 END

@@ -77,7 +77,7 @@ async fn a_fire_that_waits_starts_before_a_later_one() {
         let database = Database::new().await;
         if planted {
             let (from, to) = ("EXIT WHEN s.queued_fire_at IS NULL OR", "EXIT WHEN true OR");
-            plant(&database, "mill.tick", (from, to)).await;
+            plant(&database, "mill.fire_queued", (from, to)).await;
         }
         let daily = daily_in_half_a_day(&database).await;
         schedule(&database, "s", &daily, "SELECT 1", ", overlap => 'queue'").await;
@@ -104,9 +104,9 @@ async fn the_last_fire_of_a_schedule_that_waits_is_not_recorded_as_missed() {
     for planted in [false, true] {
         let database = Database::new().await;
         if planted {
-            let from = "CASE WHEN plan.next_fire_at IS NULL AND plan.error IS NULL THEN now()";
+            let from = "CASE WHEN next_fire_at IS NULL AND error IS NULL THEN now()";
             let to = "CASE WHEN false THEN now()";
-            plant(&database, "mill.tick", (from, to)).await;
+            plant(&database, "mill.set_next_fire", (from, to)).await;
         }
         let timing: String = database
             .value("SELECT to_char(now() AT TIME ZONE 'UTC' - interval '2 s', '\"once(\"YYYY-MM-DD HH24:MI:SS\")\"')")
