@@ -50,13 +50,13 @@
 --   39_schedule_ticks            9441  Ticks of schedules: whether a due schedule fires, its runs and its log
 --   40_idempotency               9996  Idempotency keys of requests
 --   41_schedule_views           10058  Status of schedules, the runs that they fired, and a dry run of a tick
---   42_views                    10251  Monitoring: running tasks, status, history, failures, run times
---   43_citus                    10664  Citus: exactly once for tasks that write distributed tables
---   44_sequences                10724  Sequences that are behind the rows of their tables
---   45_wait                     10815  Wait: procedures that return when a task or a run has ended
---   46_why                      10897  Why: one sentence about a task or a run
---   47_grants                   11280  Privileges on all objects, and the end of the transaction
---   48_statistics               11351  ANALYZE of tables that hold rows and have no statistics
+--   42_views                    10265  Monitoring: running tasks, status, history, failures, run times
+--   43_citus                    10678  Citus: exactly once for tasks that write distributed tables
+--   44_sequences                10738  Sequences that are behind the rows of their tables
+--   45_wait                     10829  Wait: procedures that return when a task or a run has ended
+--   46_why                      10911  Why: one sentence about a task or a run
+--   47_grants                   11294  Privileges on all objects, and the end of the transaction
+--   48_statistics               11365  ANALYZE of tables that hold rows and have no statistics
 --
 -- All names are schema-qualified and search_path is pg_catalog throughout, so that objects in a caller's
 -- schema cannot shadow them. PostgreSQL checks SQL functions, views and the types of variables when it
@@ -10150,18 +10150,49 @@ COMMENT ON FUNCTION mill.default_search_path IS
     'PostgreSQL. The session itself may have another one, as those of pgmill and of the console have';
 GRANT EXECUTE ON FUNCTION mill.default_search_path TO mill_viewer;
 
-CREATE OR REPLACE FUNCTION mill.schedule_test(name text, trigger jsonb) RETURNS TABLE (would_fire boolean, reason text,
-    pending_rows bigint, oldest_row_age interval, next_fire_at timestamptz)
 -- The function has the rights of the caller, because a probe is arbitrary SQL. Only the probe has the search_path that
 -- the login has by default.
+CREATE OR REPLACE FUNCTION mill.run_probe(trigger jsonb, OUT answers integer, OUT pending bigint,
+    OUT oldest_age interval)
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    age double precision;
+    measured boolean := false;
+BEGIN
+    answers := 0;
+    -- STABLE alone would not prevent the probe from calling functions that write. The transaction is read-only until
+    -- the error at the end of the block; nothing before it can set it back. The block ends by an error because the
+    -- setting would otherwise last until the end of the caller's transaction. SET as a clause of the function is
+    -- refused since PostgreSQL 16. Variables keep their values through the error.
+    BEGIN
+        PERFORM set_config('transaction_read_only', 'on', true),
+            set_config('search_path', mill.default_search_path(), true);
+        FOR pending, age IN EXECUTE mill.probe_query(trigger) LOOP
+            answers := answers + 1;
+        END LOOP;
+        measured := true;
+        RAISE SQLSTATE 'MT000';
+    EXCEPTION WHEN SQLSTATE 'MT000' THEN
+        IF NOT measured THEN
+            RAISE;
+        END IF;
+    END;
+    oldest_age := make_interval(secs => age);
+END
+$$;
+COMMENT ON FUNCTION mill.run_probe IS
+    'Runs the probe of a parsed trigger with the rights of the caller, read-only, for mill.schedule_test. answers: '
+    'number of rows';
+GRANT EXECUTE ON FUNCTION mill.run_probe TO mill_viewer;
+
+CREATE OR REPLACE FUNCTION mill.schedule_test(name text, trigger jsonb) RETURNS TABLE (would_fire boolean, reason text,
+    pending_rows bigint, oldest_row_age interval, next_fire_at timestamptz)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     s mill.schedules;
-    age double precision;
-    answers integer := 0;
+    answers integer;
     probed boolean;
-    measured boolean := false;
     decision record;
 BEGIN
     s := mill.schedule_to_test(schedule_test.name);
@@ -10171,24 +10202,7 @@ BEGIN
     s.trigger := coalesce(s.trigger, schedule_test.trigger);
     probed := s.trigger IS NOT NULL AND s.mode = 'triggered' AND s.removed_at IS NULL;
     IF probed THEN
-        -- STABLE alone would not prevent the probe from calling functions that write. The transaction is read-only
-        -- until the error at the end of the block; nothing before it can set it back. The block ends by an error
-        -- because the setting would otherwise last until the end of the caller's transaction. SET as a clause of the
-        -- function is refused since PostgreSQL 16. Variables keep their values through the error.
-        BEGIN
-            PERFORM set_config('transaction_read_only', 'on', true),
-                set_config('search_path', mill.default_search_path(), true);
-            FOR pending_rows, age IN EXECUTE mill.probe_query(s.trigger) LOOP
-                answers := answers + 1;
-            END LOOP;
-            measured := true;
-            RAISE SQLSTATE 'MT000';
-        EXCEPTION WHEN SQLSTATE 'MT000' THEN
-            IF NOT measured THEN
-                RAISE;
-            END IF;
-        END;
-        oldest_row_age := make_interval(secs => age);
+        SELECT p.* INTO answers, pending_rows, oldest_row_age FROM mill.run_probe(s.trigger) AS p;
     END IF;
     IF probed AND (answers <> 1 OR pending_rows IS NULL) THEN
         RETURN QUERY SELECT false, format('the probe returned %s; expected one row with a number and a timestamp',
