@@ -55,8 +55,8 @@
 --   44_sequences                10738  Sequences that are behind the rows of their tables
 --   45_wait                     10829  Wait: procedures that return when a task or a run has ended
 --   46_why                      10911  Why: one sentence about a task or a run
---   47_grants                   11294  Privileges on all objects, and the end of the transaction
---   48_statistics               11365  ANALYZE of tables that hold rows and have no statistics
+--   47_grants                   11311  Privileges on all objects, and the end of the transaction
+--   48_statistics               11382  ANALYZE of tables that hold rows and have no statistics
 --
 -- All names are schema-qualified and search_path is pg_catalog throughout, so that objects in a caller's
 -- schema cannot shadow them. PostgreSQL checks SQL functions, views and the types of variables when it
@@ -11003,94 +11003,60 @@ $$;
 COMMENT ON FUNCTION mill.with_lateness IS
     'Returns the sentence, and since when the run is late if it is in progress and late, for mill.why';
 
-CREATE OR REPLACE FUNCTION mill.why_task(id bigint) RETURNS text
+CREATE OR REPLACE FUNCTION mill.why_running(task mill.tasks) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    task mill.tasks;
-    last_attempt mill.attempts;
-    serving record;
-    reported text;
-    backend record;
     place text;
+    backend record;
+    reported text;
+BEGIN
+    SELECT s.host || ':' || s.pid INTO place
+        FROM mill.worker_starts s WHERE s.id = task.claimed_by;
+    place := coalesce(place, left(task.claimed_by::text, 8));
+    SELECT b.* INTO backend FROM mill.backends() b
+        WHERE b.pid = task.session_pid AND task.receipt IS NULL;
+    IF task.receipt IS NOT NULL THEN
+        place := format('%s in target "%s"', place, task.run_as);
+    END IF;
+    IF EXISTS (SELECT FROM mill.cancel_requests r WHERE r.task_id = task.id) THEN
+        RETURN format('it is running on %s and about to be cancelled', place);
+    ELSIF NOT EXISTS (SELECT FROM mill.workers w WHERE w.id = task.claimed_by
+        AND now() - w.heartbeat_at < w.orphan_timeout)
+    THEN
+        RETURN format('its worker %s has stopped sending heartbeats; the task is about to be reclaimed%s', place,
+            CASE WHEN task.receipt IS NOT NULL THEN format(', when target "%s" has answered whether it has '
+                'committed', task.run_as) END);
+    END IF;
+    SELECT w.error INTO reported FROM mill.workers w
+        WHERE w.id = task.claimed_by AND w.error LIKE format('%% of task %s: %%', task.id);
+    IF FOUND THEN
+        RETURN format('its statement has %s, but worker %s fails again and again: %s',
+            CASE WHEN starts_with(reported, 'loading') THEN 'not started' ELSE 'ended' END, place, reported);
+    ELSIF cardinality(backend.blocked_by) > 0 THEN
+        RETURN format('it is running on %s since %s, blocked by backend %s', place,
+            date_trunc('second', task.claimed_at), (SELECT string_agg(format('%s (%s)', b->>'pid',
+                coalesce('task ' || (b->>'task_id'), concat_ws(', ', nullif(b->>'application', ''),
+                    'user ' || (b->>'user'), b->>'state'))), ', ')
+                FROM jsonb_array_elements(backend.blockers) AS b));
+    END IF;
+    RETURN format('it is running on %s since %s%s%s', place, date_trunc('second', task.claimed_at),
+        CASE WHEN EXISTS (SELECT FROM mill.crash_suspects s WHERE s.id = task.id)
+            THEN ', alone among the tasks that ran when the server crashed' END,
+        CASE WHEN backend.wait_event_type <> 'Client'
+            THEN format(', waiting for %s: %s', backend.wait_event_type, backend.wait_event) END);
+END
+$$;
+COMMENT ON FUNCTION mill.why_running IS 'Returns the answer of mill.why for a running task';
+
+CREATE OR REPLACE FUNCTION mill.why_unclaimed(task mill.tasks) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    serving record;
+    unconnected text;
     ahead bigint;
     kept bigint;
-    unconnected text;
-    pause text := mill.describe_fleet_pause();
+    reported text;
 BEGIN
-    SELECT t.* INTO task FROM mill.tasks t WHERE t.id = why_task.id;
-    SELECT a.* INTO last_attempt FROM mill.attempts a
-        WHERE a.task_id = why_task.id ORDER BY a.finished_at DESC LIMIT 1;
-    IF task.id IS NULL THEN
-        IF last_attempt.task_id IS NULL THEN
-            RETURN NULL;
-        END IF;
-        RETURN format('it is finished: %s at %s%s', last_attempt.outcome,
-            date_trunc('second', last_attempt.finished_at),
-            CASE WHEN last_attempt.started_at IS NOT NULL
-                THEN format(' on attempt %s', last_attempt.attempt) ELSE '' END
-            || coalesce(': ' || mill.visible_message(last_attempt.message), ''));
-    END IF;
-
-    IF task.state = 'running' THEN
-        SELECT s.host || ':' || s.pid INTO place
-            FROM mill.worker_starts s WHERE s.id = task.claimed_by;
-        place := coalesce(place, left(task.claimed_by::text, 8));
-        SELECT b.* INTO backend FROM mill.backends() b
-            WHERE b.pid = task.session_pid AND task.receipt IS NULL;
-        IF task.receipt IS NOT NULL THEN
-            place := format('%s in target "%s"', place, task.run_as);
-        END IF;
-        IF EXISTS (SELECT FROM mill.cancel_requests r WHERE r.task_id = task.id) THEN
-            RETURN format('it is running on %s and about to be cancelled', place);
-        ELSIF NOT EXISTS (SELECT FROM mill.workers w WHERE w.id = task.claimed_by
-            AND now() - w.heartbeat_at < w.orphan_timeout)
-        THEN
-            RETURN format('its worker %s has stopped sending heartbeats; the task is about to be reclaimed%s', place,
-                CASE WHEN task.receipt IS NOT NULL THEN format(', when target "%s" has answered whether it has '
-                    'committed', task.run_as) END);
-        END IF;
-        SELECT w.error INTO reported FROM mill.workers w
-            WHERE w.id = task.claimed_by AND w.error LIKE format('%% of task %s: %%', task.id);
-        IF FOUND THEN
-            RETURN format('its statement has %s, but worker %s fails again and again: %s',
-                CASE WHEN starts_with(reported, 'loading') THEN 'not started' ELSE 'ended' END, place, reported);
-        ELSIF cardinality(backend.blocked_by) > 0 THEN
-            RETURN format('it is running on %s since %s, blocked by backend %s', place,
-                date_trunc('second', task.claimed_at), (SELECT string_agg(format('%s (%s)', b->>'pid',
-                    coalesce('task ' || (b->>'task_id'), concat_ws(', ', nullif(b->>'application', ''),
-                        'user ' || (b->>'user'), b->>'state'))), ', ')
-                    FROM jsonb_array_elements(backend.blockers) AS b));
-        END IF;
-        RETURN format('it is running on %s since %s%s%s', place, date_trunc('second', task.claimed_at),
-            CASE WHEN EXISTS (SELECT FROM mill.crash_suspects s WHERE s.id = task.id)
-                THEN ', alone among the tasks that ran when the server crashed' END,
-            CASE WHEN backend.wait_event_type <> 'Client'
-                THEN format(', waiting for %s: %s', backend.wait_event_type, backend.wait_event) END);
-    END IF;
-
-    IF pause IS NOT NULL AND (task.state <> 'scheduled' OR task.due_at <= now()) THEN
-        RETURN pause;
-    ELSIF task.state = 'scheduled' AND task.due_at > now() THEN
-        IF task.attempt > 0 AND last_attempt.task_id IS NOT NULL THEN
-            RETURN format('attempt %s ended as %s (%s); the next one is due at %s, in %s',
-                last_attempt.attempt, last_attempt.outcome,
-                coalesce(mill.visible_message(last_attempt.message), last_attempt.sqlstate, 'no message'),
-                date_trunc('second', task.due_at), date_trunc('second', task.due_at - now()));
-        END IF;
-        RETURN format('it is due at %s, in %s', date_trunc('second', task.due_at),
-            date_trunc('second', task.due_at - now()));
-    ELSIF EXISTS (SELECT FROM mill.queues q WHERE q.name = task.queue AND q.paused) THEN
-        RETURN format('queue "%s" is paused', task.queue);
-    ELSIF EXISTS (SELECT FROM mill.queues q WHERE q.name = task.queue AND q.held_back IS NOT NULL) THEN
-        RETURN (SELECT format('queue "%s" is held back: %s', q.name, q.held_back) FROM mill.queues q
-            WHERE q.name = task.queue);
-    ELSIF EXISTS (SELECT FROM mill.target_checks c WHERE c.name = task.run_as AND c.held_back IS NOT NULL) THEN
-        RETURN (SELECT format('target "%s" is held back: %s', c.name, c.held_back) FROM mill.target_checks c
-            WHERE c.name = task.run_as);
-    ELSIF task.state = 'blocked' THEN
-        RETURN mill.why_blocked(task);
-    END IF;
-
     SELECT count(*) AS workers, coalesce(sum((w.profiles->>task.run_as::text)::integer), 0) AS readers,
         bool_and(w.draining) AS draining, sum(u.failed) AS failed, min(u.login) AS login, min(u.error) AS error,
         (SELECT count(DISTINCT t.session_pid) FROM mill.tasks t
@@ -11149,6 +11115,57 @@ BEGIN
     RETURN format('all readers (%s) that serve queue "%s" are busy; tasks ahead with the same priority: %s%s',
         serving.readers, task.queue, CASE ahead WHEN 100000 THEN 'at least ' ELSE '' END, ahead)
         || coalesce('; ' || unconnected, '');
+END
+$$;
+COMMENT ON FUNCTION mill.why_unclaimed IS
+    'Returns the answer of mill.why for a task that only waits for a worker: no worker serves it, the readers are '
+    'busy, or its claim fails';
+
+CREATE OR REPLACE FUNCTION mill.why_task(id bigint) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    task mill.tasks;
+    last_attempt mill.attempts;
+    pause text := mill.describe_fleet_pause();
+BEGIN
+    SELECT t.* INTO task FROM mill.tasks t WHERE t.id = why_task.id;
+    SELECT a.* INTO last_attempt FROM mill.attempts a
+        WHERE a.task_id = why_task.id ORDER BY a.finished_at DESC LIMIT 1;
+    IF task.id IS NULL THEN
+        IF last_attempt.task_id IS NULL THEN
+            RETURN NULL;
+        END IF;
+        RETURN format('it is finished: %s at %s%s', last_attempt.outcome,
+            date_trunc('second', last_attempt.finished_at),
+            CASE WHEN last_attempt.started_at IS NOT NULL
+                THEN format(' on attempt %s', last_attempt.attempt) ELSE '' END
+            || coalesce(': ' || mill.visible_message(last_attempt.message), ''));
+    END IF;
+    IF task.state = 'running' THEN
+        RETURN mill.why_running(task);
+    ELSIF pause IS NOT NULL AND (task.state <> 'scheduled' OR task.due_at <= now()) THEN
+        RETURN pause;
+    ELSIF task.state = 'scheduled' AND task.due_at > now() THEN
+        IF task.attempt > 0 AND last_attempt.task_id IS NOT NULL THEN
+            RETURN format('attempt %s ended as %s (%s); the next one is due at %s, in %s',
+                last_attempt.attempt, last_attempt.outcome,
+                coalesce(mill.visible_message(last_attempt.message), last_attempt.sqlstate, 'no message'),
+                date_trunc('second', task.due_at), date_trunc('second', task.due_at - now()));
+        END IF;
+        RETURN format('it is due at %s, in %s', date_trunc('second', task.due_at),
+            date_trunc('second', task.due_at - now()));
+    ELSIF EXISTS (SELECT FROM mill.queues q WHERE q.name = task.queue AND q.paused) THEN
+        RETURN format('queue "%s" is paused', task.queue);
+    ELSIF EXISTS (SELECT FROM mill.queues q WHERE q.name = task.queue AND q.held_back IS NOT NULL) THEN
+        RETURN (SELECT format('queue "%s" is held back: %s', q.name, q.held_back) FROM mill.queues q
+            WHERE q.name = task.queue);
+    ELSIF EXISTS (SELECT FROM mill.target_checks c WHERE c.name = task.run_as AND c.held_back IS NOT NULL) THEN
+        RETURN (SELECT format('target "%s" is held back: %s', c.name, c.held_back) FROM mill.target_checks c
+            WHERE c.name = task.run_as);
+    ELSIF task.state = 'blocked' THEN
+        RETURN mill.why_blocked(task);
+    END IF;
+    RETURN mill.why_unclaimed(task);
 END
 $$;
 COMMENT ON FUNCTION mill.why_task IS 'Returns the answer of mill.why(bigint), without the lateness of a run';
