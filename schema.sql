@@ -9,58 +9,70 @@
 --
 -- Contents, in the order in which a task passes through the files (make schema writes the list):
 --
---   01_roles                      105  Roles: the owner of all objects, and the rights of programs and people
---   02_types                      266  Types: enums and domains
---   03_settings                   375  Settings of the fleet, version of the schema, and audit of actions
---   04_capacity                   591  Capacity: priorities, queues, profiles, groups and limits
---   05_maintenance               1137  Maintenance windows: periods in which the whole fleet is paused
---   06_queue_conditions          1238  Conditions of queues: workers claim nothing while one does not hold
---   07_routines                  1406  Routines of profiles: a profile restricted to calls of allowed routines
---   08_targets                   1493  Targets: other databases in which tasks run
---   09_tasks                     1746  Tasks: live tasks and their deduplication keys
---   10_attempts                  2078  Attempts: the history, in daily partitions
---   11_prune                     2240  Prune: deletes what is older than its retention, or no longer needed
---   12_workers                   2499  Workers: live ones with their heartbeats, cancel requests, progress
---   13_limits                    2641  Limits of a task: which ones apply, and the creation of missing ones
---   14_permits                   2816  Permits: blocked <-> pending
---   15_suspects                  3326  Suspects: tasks that ran when the server crashed
---   16_watched_lanes             3437  Watched lanes: whether an enqueue has to wake a worker
---   17_enqueue                   3542  Enqueue: -> scheduled | blocked | pending, in the caller's transaction
---   18_notifications             3937  Notifications: which events are reported to whom, and the outbox
---   19_finish                    4178  Finish: complete, fail, release, reclaim: running -> the other states
---   20_notification_delivery     4679  Delivery of notifications: claim, end of an attempt, backlogs
---   21_operator                  5072  Operator functions: cancel, retry, pause, resume, drain
---   22_subscriptions             5520  Subscriptions: functions for operators, and status for viewers
---   23_task_changes              5817  Changes of waiting tasks: -> scheduled | blocked | pending
---   24_task_purge                5956  Purge: all waiting tasks of a queue -> finished
---   25_jobs                      5990  Jobs: named sets of tasks with edges
---   26_dependencies              6542  Dependencies: edges that hold in every run that contains both tasks
---   27_job_versions              6713  Versions of jobs: what each change of a definition changed
---   28_schedules                 6759  Schedules: when jobs run automatically
---   29_runs                      7355  Runs: tables, start, tasks added later
---   30_unstored                  7902  Unstored data of runs: erased when the run ends
---   31_run_advance               7967  Advance of runs: waiting -> ready -> released -> finished
---   32_run_approvals             8453  Approvals: tasks of a run that a person has to approve
---   33_run_control               8569  Control of runs: cancel, restart, rerun, and the retry of a task
---   34_run_deadlines             8840  Deadlines and timeouts of runs
---   35_run_notifications         8969  Notifications of the end of a run, in its transaction
---   36_run_status                9044  Status of runs: their tasks by state
---   37_schedule_backfills        9097  Backfills: runs of a schedule for instants in the past
---   38_schedule_run_now          9379  Runs of schedules that an operator starts
---   39_schedule_ticks            9441  Ticks of schedules: whether a due schedule fires, its runs and its log
---   40_idempotency               9996  Idempotency keys of requests
---   41_schedule_views           10058  Status of schedules, the runs that they fired, and a dry run of a tick
---   42_views                    10265  Monitoring: running tasks, status, history, failures, run times
---   43_citus                    10678  Citus: exactly once for tasks that write distributed tables
---   44_sequences                10738  Sequences that are behind the rows of their tables
---   45_wait                     10829  Wait: procedures that return when a task or a run has ended
---   46_why                      10911  Why: one sentence about a task or a run
---   47_grants                   11311  Privileges on all objects, and the end of the transaction
---   48_statistics               11382  ANALYZE of tables that hold rows and have no statistics
+--   01_roles                      117  Roles: the owner of all objects, and the rights of programs and people
+--   02_types                      278  Types: enums and domains
+--   03_settings                   387  Settings of the fleet, version of the schema, and audit of actions
+--   04_capacity                   603  Capacity: priorities, queues, profiles, groups and limits
+--   05_maintenance               1149  Maintenance windows: periods in which the whole fleet is paused
+--   06_queue_conditions          1250  Conditions of queues: workers claim nothing while one does not hold
+--   07_routines                  1418  Routines of profiles: a profile restricted to calls of allowed routines
+--   08_targets                   1505  Targets: other databases in which tasks run
+--   09_tasks                     1758  Tasks: live tasks and their deduplication keys
+--   10_attempts                  2090  Attempts: the history, in daily partitions
+--   11_prune                     2252  Prune: deletes what is older than its retention, or no longer needed
+--   12_workers                   2511  Workers: live ones with their heartbeats, cancel requests, progress
+--   13_limits                    2653  Limits of a task: which ones apply, and the creation of missing ones
+--   14_permits                   2830  Permits: blocked <-> pending
+--   15_suspects                  3349  Suspects: tasks that ran when the server crashed
+--   16_watched_lanes             3460  Watched lanes: whether an enqueue has to wake a worker
+--   17_enqueue                   3565  Enqueue: -> scheduled | blocked | pending, in the caller's transaction
+--   18_notifications             3960  Notifications: which events are reported to whom, and the outbox
+--   19_finish                    4201  Finish: complete, fail, release, reclaim: running -> the other states
+--   20_notification_delivery     4702  Delivery of notifications: claim, end of an attempt, backlogs
+--   21_operator                  5098  Operator functions: cancel, retry, pause, resume, drain
+--   22_subscriptions             5548  Subscriptions: functions for operators, and status for viewers
+--   23_task_changes              5845  Changes of waiting tasks: -> scheduled | blocked | pending
+--   24_task_purge                5984  Purge: all waiting tasks of a queue -> finished
+--   25_jobs                      6018  Jobs: named sets of tasks with edges
+--   26_dependencies              6570  Dependencies: edges that hold in every run that contains both tasks
+--   27_job_versions              6741  Versions of jobs: what each change of a definition changed
+--   28_schedules                 6787  Schedules: when jobs run automatically
+--   29_runs                      7383  Runs: tables, start, tasks added later
+--   30_unstored                  7930  Unstored data of runs: erased when the run ends
+--   31_run_advance               7995  Advance of runs: waiting -> ready -> released -> finished
+--   32_run_approvals             8485  Approvals: tasks of a run that a person has to approve
+--   33_run_control               8601  Control of runs: cancel, restart, rerun, and the retry of a task
+--   34_run_deadlines             8872  Deadlines and timeouts of runs
+--   35_run_notifications         9001  Notifications of the end of a run, in its transaction
+--   36_run_status                9076  Status of runs: their tasks by state
+--   37_schedule_backfills        9129  Backfills: runs of a schedule for instants in the past
+--   38_schedule_run_now          9411  Runs of schedules that an operator starts
+--   39_schedule_ticks            9473  Ticks of schedules: whether a due schedule fires, its runs and its log
+--   40_idempotency              10028  Idempotency keys of requests
+--   41_schedule_views           10090  Status of schedules, the runs that they fired, and a dry run of a tick
+--   42_views                    10297  Monitoring: running tasks, status, history, failures, run times
+--   43_citus                    10709  Citus: exactly once for tasks that write distributed tables
+--   44_sequences                10769  Sequences that are behind the rows of their tables
+--   45_wait                     10860  Wait: procedures that return when a task or a run has ended
+--   46_why                      10942  Why: one sentence about a task or a run
+--   47_grants                   11342  Privileges on all objects, and the end of the transaction
+--   48_statistics               11413  ANALYZE of tables that hold rows and have no statistics
 --
 -- All names are schema-qualified and search_path is pg_catalog throughout, so that objects in a caller's
 -- schema cannot shadow them. PostgreSQL checks SQL functions, views and the types of variables when it
 -- creates them, so the files create each object before the objects that use it.
+--
+-- Planner settings. Some tables are empty one moment and full the next, so statistics lag behind them, and a session
+-- keeps a plan that it made while a table was small. Functions whose cost must not depend on that set the planner in
+-- their heads. enable_seqscan and enable_bitmapscan = off leave probes of an index, which LIMIT ends early;
+-- enable_hashjoin and enable_mergejoin = off leave lookups from the few rows at hand; enable_nestloop = off joins two
+-- large sets as sets. plan_cache_mode = force_generic_plan saves the planning in calls that are shorter than it;
+-- force_custom_plan is for a plan that depends on the arguments. The cost that the planner adds for what is off would
+-- start the JIT compiler, for about 150 ms: jit is off, too. Settings choose neither the index nor the order of a join.
+-- Statements do: by ORDER BY with LIMIT, ranges in place of equations, MATERIALIZED, and LATERAL with LIMIT, whose
+-- sides the planner cannot swap. A function without settings has those of its caller. Tests count the blocks that calls
+-- read: without statistics (tests/guarantees/server/statistics.rs), with plans from small tables (tests/runs/run.rs,
+-- tests/guarantees/claim.rs) and among dead rows (dead_rows.rs). database_settings.rs sets the opposite for a database.
 --
 -- The transaction begins here and ends in 47_grants.sql.
 
@@ -2701,6 +2713,7 @@ COMMENT ON FUNCTION mill.required_limits IS
 
 CREATE OR REPLACE FUNCTION mill.create_limits(task_ids bigint[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '100ms'
+-- Planner settings: 00_begin.sql.
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
     kinds mill.limit_kind[];
@@ -2751,6 +2764,7 @@ COMMENT ON FUNCTION mill.create_limits IS
 
 CREATE OR REPLACE FUNCTION mill.renew_chains(missing bigint[], OUT renewed integer, OUT waited_for bigint[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+-- Planner settings: 00_begin.sql.
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
     found_ids bigint[];
@@ -2853,8 +2867,9 @@ COMMENT ON COLUMN mill.limit_reconciliation.pause IS
     'Time from then until the next reconciliation: nine times as long as the last one took, but 1 to 10 seconds';
 
 CREATE OR REPLACE FUNCTION mill.release_permits(task_ids bigint[], started_at timestamptz[]) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
-SET jit = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+-- Planner settings: 00_begin.sql.
+SET enable_seqscan = off SET jit = off AS $$
 BEGIN
     UPDATE mill.permits p
         SET counts_until = started_at[array_position(task_ids, p.task_id)] + l.window_length
@@ -2998,8 +3013,8 @@ COMMENT ON FUNCTION mill.give_permits IS
 
 CREATE OR REPLACE FUNCTION mill.grant_permits(limit_ids bigint[], OUT granted integer, OUT next_in interval)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
-SET jit = off AS $$
+-- Planner settings: 00_begin.sql.
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
     kind_now mill.limit_kind;
     limit_id bigint;
@@ -3050,8 +3065,9 @@ COMMENT ON FUNCTION mill.grant_permits IS
 GRANT EXECUTE ON FUNCTION mill.grant_permits TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.limits_waited_for(after_limit bigint, max_count integer) RETURNS SETOF bigint
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
-SET jit = off AS $$
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+-- Planner settings: 00_begin.sql.
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
     -- A loose index scan, one probe per limit.
     WITH RECURSIVE waited (id) AS (
         (SELECT t.blocking_limit_id FROM mill.tasks t WHERE t.state = 'blocked' AND t.blocking_limit_id > after_limit
@@ -3070,6 +3086,7 @@ COMMENT ON FUNCTION mill.limits_waited_for IS
 CREATE OR REPLACE FUNCTION mill.grant_waiting_permits(after_limit bigint, OUT granted integer, OUT next_in interval,
     OUT last_limit bigint)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+-- Planner settings: 00_begin.sql.
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
     waited_for bigint[];
@@ -3118,8 +3135,9 @@ GRANT EXECUTE ON FUNCTION mill.grant_waiting_permits() TO mill_worker;
 
 -- The settings and the first CTE force a probe of permits_limit and lookups of tasks by primary key.
 CREATE OR REPLACE FUNCTION mill.revoke_permits(limit_ids bigint[]) RETURNS integer
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
-SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+-- Planner settings: 00_begin.sql.
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
     revoked bigint[];
 BEGIN
@@ -3183,8 +3201,9 @@ COMMENT ON FUNCTION mill.block_pending IS
 -- Loose index scans, one probe per queue and per group with pending tasks, so that the cost does not depend on the
 -- number of limits and groups.
 CREATE OR REPLACE FUNCTION mill.pending_without_permits() RETURNS TABLE (queue text, group_name text)
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
-SET jit = off AS $$
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+-- Planner settings: 00_begin.sql.
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
     WITH RECURSIVE pending (queue) AS (
         (SELECT t.queue FROM mill.tasks t WHERE t.state = 'pending' ORDER BY t.queue LIMIT 1)
         UNION ALL
@@ -3214,8 +3233,9 @@ COMMENT ON FUNCTION mill.pending_without_permits IS
     'mill.block_pending: one of both in each row';
 
 CREATE OR REPLACE FUNCTION mill.admit_running() RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
-SET jit = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+-- Planner settings: 00_begin.sql.
+SET enable_seqscan = off SET jit = off AS $$
 DECLARE
     task mill.tasks;
     chain bigint[];
@@ -3243,7 +3263,9 @@ COMMENT ON FUNCTION mill.admit_running IS
     'then have more permits than it allows, and grants none until enough of these tasks have ended';
 
 CREATE OR REPLACE FUNCTION mill.correct_starts() RETURNS void
-LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+-- Planner settings: 00_begin.sql.
+SET enable_seqscan = off SET jit = off AS $$
     -- Only tasks with a rate: a change of a running task can abort it in isolation level SERIALIZABLE. Skips tasks that
     -- are about to end.
     UPDATE mill.tasks t SET claimed_at = clock_timestamp()
@@ -3278,6 +3300,7 @@ COMMENT ON FUNCTION mill.enforce_limits IS
 
 CREATE OR REPLACE FUNCTION mill.reconcile_limits() RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '500ms'
+-- Planner settings: 00_begin.sql.
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
     began CONSTANT timestamptz := clock_timestamp();
@@ -4995,8 +5018,9 @@ GRANT EXECUTE ON FUNCTION mill.deliver_in_database TO mill_worker;
 -- only_queue alone would read the index from its beginning, because the plan does not depend on the argument.
 CREATE OR REPLACE FUNCTION mill.pending_by_queue(only_queue text, max_count integer)
 RETURNS TABLE (queue text, pending bigint, oldest_age interval)
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
-SET jit = off AS $$
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+-- Planner settings: 00_begin.sql.
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
     WITH RECURSIVE lane (queue, priority, run_as) AS (
         (SELECT t.queue, t.priority, t.run_as FROM mill.tasks t
          WHERE t.state = 'pending' AND t.queue >= coalesce(only_queue, '')
@@ -5023,7 +5047,9 @@ COMMENT ON FUNCTION mill.pending_by_queue IS
     'Returns the queues with pending tasks, counting up to max_count tasks per lane, and the wait of the oldest task';
 
 CREATE OR REPLACE FUNCTION mill.check_backlogs() RETURNS integer
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_nestloop = off SET jit = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+-- Planner settings: 00_begin.sql.
+SET enable_nestloop = off SET jit = off AS $$
 DECLARE
     due bigint[];
     inserted integer;
@@ -5332,7 +5358,9 @@ GRANT EXECUTE ON FUNCTION mill.retry TO mill_operator;
 -- Without statistics, a scan of the history seems cheaper than one probe per task.
 CREATE OR REPLACE FUNCTION mill.retry_many(ids bigint[], only_outcome mill.outcome DEFAULT NULL)
 RETURNS TABLE (id bigint, result text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+-- Planner settings: 00_begin.sql.
+SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     retried bigint[];
@@ -6640,7 +6668,7 @@ COMMENT ON VIEW mill.lineage IS
 CREATE OR REPLACE FUNCTION mill.reachable_tasks(origin text, upwards boolean)
 RETURNS TABLE (task text, distance integer)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
--- The planner overestimates the cost of these queries, which would trigger JIT compilation.
+-- Planner settings: 00_begin.sql.
 SET enable_nestloop = off SET jit = off AS $$
 DECLARE
     names text[];
@@ -8008,8 +8036,9 @@ COMMENT ON FUNCTION mill.evaluate_join IS
     'edges. parent_failed: whether the parent of an unsatisfied edge failed, was cancelled or is upstream_failed';
 
 CREATE OR REPLACE FUNCTION mill.recount_dependencies(run_id bigint, nodes bigint[]) RETURNS integer
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan
-SET enable_nestloop = off SET jit = off AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+-- Planner settings: 00_begin.sql.
+SET plan_cache_mode = force_custom_plan SET enable_nestloop = off SET jit = off AS $$
 DECLARE
     never_run integer;
 BEGIN
@@ -8052,6 +8081,7 @@ COMMENT ON FUNCTION mill.recount_dependencies IS
 CREATE OR REPLACE FUNCTION mill.propagate_completion(run_id bigint, parents bigint[], search boolean, max_count integer,
     OUT edges_propagated integer, OUT ready bigint[], OUT never_run bigint[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+-- Planner settings: 00_begin.sql.
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
@@ -8162,6 +8192,7 @@ COMMENT ON FUNCTION mill.unusable_result IS
 CREATE OR REPLACE FUNCTION mill.release_ready(run_id bigint, nodes bigint[], search boolean, max_count integer)
 RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+-- Planner settings: 00_begin.sql.
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
@@ -8375,6 +8406,7 @@ COMMENT ON FUNCTION mill.release_children IS
 CREATE OR REPLACE FUNCTION mill.advance_run(run_id bigint, OUT released integer, OUT ended mill.run_state,
     OUT more boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+-- Planner settings: 00_begin.sql.
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
@@ -10459,8 +10491,7 @@ COMMENT ON VIEW mill.group_status IS
 -- are due, because without a worker nothing promotes them to pending.
 CREATE OR REPLACE FUNCTION mill.scale_hint(queues text[] DEFAULT NULL) RETURNS bigint
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
--- Statistics are unreliable for a table that is empty one moment and full the next. The cost of the
--- disabled scan of mill.queues, which needs all its rows, would start the JIT compiler: about 150 ms.
+-- Planner settings: 00_begin.sql.
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
     WITH RECURSIVE walk AS (
         (SELECT t.queue FROM mill.tasks t WHERE t.state = 'pending' ORDER BY t.queue LIMIT 1)

@@ -58,6 +58,18 @@
 -- schema cannot shadow them. PostgreSQL checks SQL functions, views and the types of variables when it
 -- creates them, so the files create each object before the objects that use it.
 --
+-- Planner settings. Some tables are empty one moment and full the next, so statistics lag behind them, and a session
+-- keeps a plan that it made while a table was small. Functions whose cost must not depend on that set the planner in
+-- their heads. enable_seqscan and enable_bitmapscan = off leave probes of an index, which LIMIT ends early;
+-- enable_hashjoin and enable_mergejoin = off leave lookups from the few rows at hand; enable_nestloop = off joins two
+-- large sets as sets. plan_cache_mode = force_generic_plan saves the planning in calls that are shorter than it;
+-- force_custom_plan is for a plan that depends on the arguments. The cost that the planner adds for what is off would
+-- start the JIT compiler, for about 150 ms: jit is off, too. Settings choose neither the index nor the order of a join.
+-- Statements do: by ORDER BY with LIMIT, ranges in place of equations, MATERIALIZED, and LATERAL with LIMIT, whose
+-- sides the planner cannot swap. A function without settings has those of its caller. Tests count the blocks that calls
+-- read: without statistics (tests/guarantees/server/statistics.rs), with plans from small tables (tests/runs/run.rs,
+-- tests/guarantees/claim.rs) and among dead rows (dead_rows.rs). database_settings.rs sets the opposite for a database.
+--
 -- The transaction begins here and ends in 47_grants.sql.
 
 BEGIN;

@@ -59,6 +59,7 @@ COMMENT ON FUNCTION mill.required_limits IS
 
 CREATE OR REPLACE FUNCTION mill.create_limits(task_ids bigint[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '100ms'
+-- Planner settings: 00_begin.sql.
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
     kinds mill.limit_kind[];
@@ -109,6 +110,7 @@ COMMENT ON FUNCTION mill.create_limits IS
 
 CREATE OR REPLACE FUNCTION mill.renew_chains(missing bigint[], OUT renewed integer, OUT waited_for bigint[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+-- Planner settings: 00_begin.sql.
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
     found_ids bigint[];

@@ -36,8 +36,9 @@ COMMENT ON COLUMN mill.limit_reconciliation.pause IS
     'Time from then until the next reconciliation: nine times as long as the last one took, but 1 to 10 seconds';
 
 CREATE OR REPLACE FUNCTION mill.release_permits(task_ids bigint[], started_at timestamptz[]) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
-SET jit = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+-- Planner settings: 00_begin.sql.
+SET enable_seqscan = off SET jit = off AS $$
 BEGIN
     UPDATE mill.permits p
         SET counts_until = started_at[array_position(task_ids, p.task_id)] + l.window_length
@@ -181,8 +182,8 @@ COMMENT ON FUNCTION mill.give_permits IS
 
 CREATE OR REPLACE FUNCTION mill.grant_permits(limit_ids bigint[], OUT granted integer, OUT next_in interval)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
-SET jit = off AS $$
+-- Planner settings: 00_begin.sql.
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
     kind_now mill.limit_kind;
     limit_id bigint;
@@ -233,8 +234,9 @@ COMMENT ON FUNCTION mill.grant_permits IS
 GRANT EXECUTE ON FUNCTION mill.grant_permits TO mill_worker;
 
 CREATE OR REPLACE FUNCTION mill.limits_waited_for(after_limit bigint, max_count integer) RETURNS SETOF bigint
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
-SET jit = off AS $$
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+-- Planner settings: 00_begin.sql.
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
     -- A loose index scan, one probe per limit.
     WITH RECURSIVE waited (id) AS (
         (SELECT t.blocking_limit_id FROM mill.tasks t WHERE t.state = 'blocked' AND t.blocking_limit_id > after_limit
@@ -253,6 +255,7 @@ COMMENT ON FUNCTION mill.limits_waited_for IS
 CREATE OR REPLACE FUNCTION mill.grant_waiting_permits(after_limit bigint, OUT granted integer, OUT next_in interval,
     OUT last_limit bigint)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+-- Planner settings: 00_begin.sql.
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
     waited_for bigint[];
@@ -301,8 +304,9 @@ GRANT EXECUTE ON FUNCTION mill.grant_waiting_permits() TO mill_worker;
 
 -- The settings and the first CTE force a probe of permits_limit and lookups of tasks by primary key.
 CREATE OR REPLACE FUNCTION mill.revoke_permits(limit_ids bigint[]) RETURNS integer
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
-SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+-- Planner settings: 00_begin.sql.
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
     revoked bigint[];
 BEGIN
@@ -366,8 +370,9 @@ COMMENT ON FUNCTION mill.block_pending IS
 -- Loose index scans, one probe per queue and per group with pending tasks, so that the cost does not depend on the
 -- number of limits and groups.
 CREATE OR REPLACE FUNCTION mill.pending_without_permits() RETURNS TABLE (queue text, group_name text)
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
-SET jit = off AS $$
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+-- Planner settings: 00_begin.sql.
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
     WITH RECURSIVE pending (queue) AS (
         (SELECT t.queue FROM mill.tasks t WHERE t.state = 'pending' ORDER BY t.queue LIMIT 1)
         UNION ALL
@@ -397,8 +402,9 @@ COMMENT ON FUNCTION mill.pending_without_permits IS
     'mill.block_pending: one of both in each row';
 
 CREATE OR REPLACE FUNCTION mill.admit_running() RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
-SET jit = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+-- Planner settings: 00_begin.sql.
+SET enable_seqscan = off SET jit = off AS $$
 DECLARE
     task mill.tasks;
     chain bigint[];
@@ -426,7 +432,9 @@ COMMENT ON FUNCTION mill.admit_running IS
     'then have more permits than it allows, and grants none until enough of these tasks have ended';
 
 CREATE OR REPLACE FUNCTION mill.correct_starts() RETURNS void
-LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+-- Planner settings: 00_begin.sql.
+SET enable_seqscan = off SET jit = off AS $$
     -- Only tasks with a rate: a change of a running task can abort it in isolation level SERIALIZABLE. Skips tasks that
     -- are about to end.
     UPDATE mill.tasks t SET claimed_at = clock_timestamp()
@@ -461,6 +469,7 @@ COMMENT ON FUNCTION mill.enforce_limits IS
 
 CREATE OR REPLACE FUNCTION mill.reconcile_limits() RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '500ms'
+-- Planner settings: 00_begin.sql.
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
     began CONSTANT timestamptz := clock_timestamp();

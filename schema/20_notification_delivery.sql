@@ -315,8 +315,9 @@ GRANT EXECUTE ON FUNCTION mill.deliver_in_database TO mill_worker;
 -- only_queue alone would read the index from its beginning, because the plan does not depend on the argument.
 CREATE OR REPLACE FUNCTION mill.pending_by_queue(only_queue text, max_count integer)
 RETURNS TABLE (queue text, pending bigint, oldest_age interval)
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
-SET jit = off AS $$
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+-- Planner settings: 00_begin.sql.
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
     WITH RECURSIVE lane (queue, priority, run_as) AS (
         (SELECT t.queue, t.priority, t.run_as FROM mill.tasks t
          WHERE t.state = 'pending' AND t.queue >= coalesce(only_queue, '')
@@ -343,7 +344,9 @@ COMMENT ON FUNCTION mill.pending_by_queue IS
     'Returns the queues with pending tasks, counting up to max_count tasks per lane, and the wait of the oldest task';
 
 CREATE OR REPLACE FUNCTION mill.check_backlogs() RETURNS integer
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_nestloop = off SET jit = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+-- Planner settings: 00_begin.sql.
+SET enable_nestloop = off SET jit = off AS $$
 DECLARE
     due bigint[];
     inserted integer;

@@ -259,7 +259,9 @@ GRANT EXECUTE ON FUNCTION mill.retry TO mill_operator;
 -- Without statistics, a scan of the history seems cheaper than one probe per task.
 CREATE OR REPLACE FUNCTION mill.retry_many(ids bigint[], only_outcome mill.outcome DEFAULT NULL)
 RETURNS TABLE (id bigint, result text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+-- Planner settings: 00_begin.sql.
+SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     retried bigint[];

@@ -97,7 +97,7 @@ COMMENT ON VIEW mill.lineage IS
 CREATE OR REPLACE FUNCTION mill.reachable_tasks(origin text, upwards boolean)
 RETURNS TABLE (task text, distance integer)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
--- The planner overestimates the cost of these queries, which would trigger JIT compilation.
+-- Planner settings: 00_begin.sql.
 SET enable_nestloop = off SET jit = off AS $$
 DECLARE
     names text[];

@@ -40,8 +40,9 @@ COMMENT ON FUNCTION mill.evaluate_join IS
     'edges. parent_failed: whether the parent of an unsatisfied edge failed, was cancelled or is upstream_failed';
 
 CREATE OR REPLACE FUNCTION mill.recount_dependencies(run_id bigint, nodes bigint[]) RETURNS integer
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan
-SET enable_nestloop = off SET jit = off AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+-- Planner settings: 00_begin.sql.
+SET plan_cache_mode = force_custom_plan SET enable_nestloop = off SET jit = off AS $$
 DECLARE
     never_run integer;
 BEGIN
@@ -84,6 +85,7 @@ COMMENT ON FUNCTION mill.recount_dependencies IS
 CREATE OR REPLACE FUNCTION mill.propagate_completion(run_id bigint, parents bigint[], search boolean, max_count integer,
     OUT edges_propagated integer, OUT ready bigint[], OUT never_run bigint[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+-- Planner settings: 00_begin.sql.
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
@@ -194,6 +196,7 @@ COMMENT ON FUNCTION mill.unusable_result IS
 CREATE OR REPLACE FUNCTION mill.release_ready(run_id bigint, nodes bigint[], search boolean, max_count integer)
 RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+-- Planner settings: 00_begin.sql.
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
@@ -407,6 +410,7 @@ COMMENT ON FUNCTION mill.release_children IS
 CREATE OR REPLACE FUNCTION mill.advance_run(run_id bigint, OUT released integer, OUT ended mill.run_state,
     OUT more boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+-- Planner settings: 00_begin.sql.
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE

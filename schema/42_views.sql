@@ -193,8 +193,7 @@ COMMENT ON VIEW mill.group_status IS
 -- are due, because without a worker nothing promotes them to pending.
 CREATE OR REPLACE FUNCTION mill.scale_hint(queues text[] DEFAULT NULL) RETURNS bigint
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
--- Statistics are unreliable for a table that is empty one moment and full the next. The cost of the
--- disabled scan of mill.queues, which needs all its rows, would start the JIT compiler: about 150 ms.
+-- Planner settings: 00_begin.sql.
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
     WITH RECURSIVE walk AS (
         (SELECT t.queue FROM mill.tasks t WHERE t.state = 'pending' ORDER BY t.queue LIMIT 1)
