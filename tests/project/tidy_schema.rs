@@ -15,6 +15,13 @@ fn parts() -> Vec<(String, String)> {
 const MAX_LINES: usize = 600;
 const MAX_CHARACTERS: usize = 120;
 
+/// Number of lines of a body above which a function holds several steps, which have names of their own.
+const MAX_BODY: usize = 70;
+
+/// Functions with a longer body.
+const LONG_BODIES: &[&str] =
+    &["mill.submit", "mill.put_job", "mill.create_run", "mill.add_run_task"];
+
 #[test]
 fn schema_sql_is_what_make_schema_writes() {
     let written = std::env::temp_dir().join(format!("pgmill-schema-{}.sql", std::process::id()));
@@ -69,6 +76,31 @@ fn the_contents_list_each_file_under_a_number_of_its_own() {
     }
     let listed = first.1.lines().filter(|line| line.starts_with("--   ")).count();
     assert_eq!(listed, others.len(), "run make schema");
+}
+
+/// Returns the functions and procedures of a file, and the number of lines of each body.
+fn bodies(text: &str) -> impl Iterator<Item = (&str, usize)> {
+    let parts = text.split("\nCREATE OR REPLACE ").skip(1);
+    let routines =
+        parts.filter_map(|part| part.strip_prefix("FUNCTION ").or(part.strip_prefix("PROCEDURE ")));
+    routines.map(|routine| {
+        let name = routine.split('(').next().unwrap();
+        let body = routine.split_once(" AS $").and_then(|(_, rest)| {
+            let (tag, body) = rest.split_once("$\n")?;
+            Some(body.split_once(&format!("\n${tag}$;"))?.0)
+        });
+        (name, body.unwrap_or_else(|| panic!("{name}: no body is found")).lines().count())
+    })
+}
+
+#[test]
+fn the_body_of_a_function_is_short() {
+    let parts = parts();
+    let all: Vec<(&str, usize)> = parts.iter().flat_map(|(_, text)| bodies(text)).collect();
+    assert!(all.len() > 250, "the scan finds {} functions", all.len());
+    let long: Vec<&str> =
+        all.iter().filter(|(_, lines)| *lines > MAX_BODY).map(|(name, _)| *name).collect();
+    assert_eq!(long, LONG_BODIES, "functions with a body of more than {MAX_BODY} lines");
 }
 
 /// Everybody may take an advisory lock with any key, and hold it for as long as a session lasts. The one that is left
