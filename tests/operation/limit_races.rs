@@ -34,9 +34,12 @@ async fn a_task_whose_claim_is_in_progress_counts_towards_a_new_limit() {
     }
 }
 
-/// Creates two tasks with one concurrency key, which admits one task.
+/// Creates two tasks with one concurrency key, which admits one task. Its limit exists: sessions that use it wait for its
+/// row, not for the transaction that creates it.
 async fn two_tasks_of_a_key() -> Database {
     let database = Database::new().await;
+    let limit = "INSERT INTO mill.limits (kind, name, max_running) VALUES ('key', 'k', 1)";
+    database.execute(limit).await;
     for _ in 0..2 {
         database.enqueue("SELECT 1", ", concurrency_key => 'k'").await;
     }
