@@ -1,14 +1,19 @@
-//! State that all parts of the process share.
+//! State that all parts of the process share: the claims `in_flight`, the `reader_sessions`, and the
+//! function of an embedding program for each `attempt_end`.
+
+pub(crate) mod attempt_end;
+pub(crate) mod in_flight;
+pub(crate) mod reader_sessions;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use queue::{Claim, Disposition, WorkerId};
 
-use crate::claim::in_flight::InFlight;
+use crate::context::attempt_end::AttemptEndHook;
+use crate::context::in_flight::InFlight;
+use crate::context::reader_sessions::ReaderSessions;
 use crate::control::Control;
-use crate::library::attempt_end::{self, AttemptEndHook};
-use crate::reader_sessions::ReaderSessions;
 use crate::shutdown::Shutdown;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::traces::Traces;

@@ -1,4 +1,8 @@
-//! Control sessions: a small pool under the worker's own login, never used for task SQL.
+//! Control sessions: a small pool under the worker's own login, never used for task SQL. `registration`
+//! knows the server of the queue, and `repeated_errors` the operations that fail.
+
+pub(crate) mod registration;
+pub(crate) mod repeated_errors;
 
 use std::fmt::Display;
 use std::ops::{Deref, DerefMut};
@@ -17,8 +21,8 @@ use tokio::time::{sleep, sleep_until, timeout};
 use tokio_postgres::Client;
 use tokio_util::sync::CancellationToken;
 
-use crate::registration::Registration;
-use crate::repeated_errors::RepeatedErrors;
+use crate::control::registration::Registration;
+use crate::control::repeated_errors::RepeatedErrors;
 use crate::telemetry::metrics::Metrics;
 
 /// Number of sessions in the pool. The statements that end tasks are short, so a few sessions serve

@@ -19,12 +19,14 @@
 //! | history partitions created and dropped, old rows deleted, about once an hour | `maintenance` |
 
 pub(crate) mod duty;
+pub(crate) mod fleet_publisher;
 pub(crate) mod heartbeat;
 pub(crate) mod listener;
 pub(crate) mod maintenance;
 pub(crate) mod notifier;
 pub(crate) mod permit_granter;
 pub(crate) mod poll;
+pub(crate) mod progress_writer;
 pub(crate) mod promoter;
 pub(crate) mod reclaimer;
 pub(crate) mod run_advancer;

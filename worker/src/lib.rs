@@ -1,31 +1,39 @@
 //! The worker process: claims tasks, runs their SQL and records each attempt.
 //!
 //! Path of a task: `claim` claims it for an idle reader, and `attempt` runs it in the reader's
-//! session and records the result. `target` does so for tasks that run in other databases. `duties`
+//! session and records the result. `target` keeps up the other databases in which tasks run. `duties`
 //! are the background services, `startup` starts and stops the process, `library` embeds the worker
-//! in another program, and `telemetry` reports what the process does. The modules at the top level
-//! are shared by all of these. They are reached through a `context`: `control`, the sessions to the
-//! queue; `registration`; `repeated_errors` and `reader_sessions`; `shutdown`; and `wakeup`. What a
-//! worker decides without I/O, and all intervals, are in the crate `fleet-decisions`.
+//! in another program, and `http` serves its metrics.
+//!
+//! Below all of these are a `context`, the state that they share; `control`, the sessions to the queue;
+//! `login`, under which tasks run; `telemetry`, which reports what the process does; `wakeup`; and
+//! `shutdown`. What a worker decides without I/O, and all intervals, are in the crate
+//! `fleet-decisions`.
+//!
+//! Invariant: no two of these modules import each other.
 
 mod attempt;
 mod claim;
 mod context;
 mod control;
 mod duties;
+mod http;
 mod library;
-mod reader_sessions;
-mod registration;
-mod repeated_errors;
+mod login;
 mod shutdown;
 mod startup;
 mod target;
 mod telemetry;
 mod wakeup;
 
+pub use attempt::call::Call;
+pub use attempt::call::call_error::CallError;
+pub use attempt::call::handlers::HandlerFuture;
+pub use attempt::call::transaction::Transaction;
 pub use attempt::output::decode;
 pub use attempt::params;
-pub use library::{AttemptEnd, Builder, Call, CallError, HandlerFuture, Transaction, Worker};
+pub use context::attempt_end::AttemptEnd;
+pub use library::{Builder, Worker};
 pub use queue::{Disposition, Outcome};
 /// The crate whose types [`Transaction`] takes and returns.
 pub use tokio_postgres;
@@ -62,7 +70,7 @@ pub fn main() -> ExitCode {
 }
 
 fn start(config: Config) -> anyhow::Result<()> {
-    telemetry::log::start(&config.settings)?;
+    telemetry::log::start(&config.settings.log, config.settings.log_format)?;
     cli::one_thread()?.block_on(async {
         let program = Program::worker().context("could not install the signal handlers")?;
         process::run(config, &Environment::from_process(), program).await

@@ -13,10 +13,8 @@
 //! worker records the success in the queue. If it is unknown whether the transaction was committed,
 //! a worker resolves the attempt in the target, and waits for the target as long as it takes.
 
-pub(crate) mod attempt;
 pub(crate) mod conditions;
 pub(crate) mod reclaim;
-pub(crate) mod recorder;
 pub(crate) mod upkeep;
 
 use std::sync::Arc;
@@ -25,7 +23,7 @@ use queue::QueueError;
 use queue::receipt::{self, Receipt, Resolved};
 
 use crate::control::{Control, answered};
-use crate::startup::login::Login;
+use crate::login::Login;
 
 /// A target that this worker reaches.
 #[derive(Clone)]

@@ -1,4 +1,4 @@
-//! Log, metrics and traces, and the HTTP server for metrics and health checks.
+//! Log, metrics and traces, and notifications of the service manager.
 //!
 //! | output | file |
 //! |---|---|
@@ -14,10 +14,9 @@
 
 pub(crate) mod duty_metrics;
 pub(crate) mod fleet_gauges;
-pub(crate) mod fleet_metrics;
-pub(crate) mod http;
 pub(crate) mod log;
 pub(crate) mod metrics;
 pub(crate) mod registrar;
 pub(crate) mod schedule_metrics;
+pub(crate) mod sd_notify;
 pub(crate) mod traces;

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use queue::Claim;
 
-use crate::claim::in_flight::ClaimedTask;
+use crate::context::in_flight::ClaimedTask;
 
 /// Time that the tasks of a chain may take together, if they have waited for at most
 /// `MIN_BUDGET * WAIT_DIVISOR`.

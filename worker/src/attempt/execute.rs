@@ -11,19 +11,19 @@ use queue::retry::{self, AttemptError, RetryDecision, RetryState};
 use queue::{Claim, Condition, Mode, Outcome};
 use tokio_util::sync::CancellationToken;
 
-use crate::attempt::check::check;
+use crate::attempt::call::handlers::{self, Handlers};
+use crate::attempt::call::run_call::run_call;
 use crate::attempt::commit::{Completion, Ended, commit, complete_committed};
 use crate::attempt::error::ExecutionError;
+use crate::attempt::in_target::recorder::Recorder;
 use crate::attempt::output::progress::{ProgressReporter, TrackingGuard};
 use crate::attempt::output::rows::Rows;
 use crate::attempt::session::{OpenedTransaction, Session};
 use crate::attempt::statement;
+use crate::attempt::statement::check::check;
 use crate::attempt::supervise::{StopReason, Supervised, Supervisor, find_terminator};
-use crate::claim::in_flight::{ClaimedTask, StopSignal};
+use crate::context::in_flight::{ClaimedTask, StopSignal};
 use crate::control::Control;
-use crate::library::handlers::{self, Handlers};
-use crate::library::run_call::run_call;
-use crate::target::recorder::Recorder;
 
 /// Result of an attempt, to be recorded.
 pub(crate) enum AttemptResult {

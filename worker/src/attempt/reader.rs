@@ -17,15 +17,16 @@ use tokio_util::task::TaskTracker;
 
 use crate::attempt::chain::{chain_budget, may_chain};
 use crate::attempt::execute::{AttemptResult, Committed, Executor};
-use crate::attempt::finish::{finish, release_unstarted};
+use crate::attempt::finish::finish;
 use crate::attempt::session::{OpenedTransaction, Session, SessionError};
 use crate::attempt::shared_commit;
 use crate::claim::claimer::IdleReader;
-use crate::claim::in_flight::ClaimedTask;
+use crate::claim::release::release_unstarted;
 use crate::context::Context;
-use crate::reader_sessions::Connected;
-use crate::registration::moved;
-use crate::startup::login::Login;
+use crate::context::in_flight::ClaimedTask;
+use crate::context::reader_sessions::Connected;
+use crate::control::registration::moved;
+use crate::login::Login;
 
 /// Maximum time for which a reader waits until the queue has recorded a result, which usually takes
 /// milliseconds. A statement that waits for the lock of a run gives up much earlier, and is repeated.

@@ -23,9 +23,9 @@ use tokio_util::task::TaskTracker;
 
 use crate::attempt::output::notices::Notices;
 use crate::attempt::supervise::Canceller;
+use crate::context::reader_sessions::Connected;
 use crate::control::Control;
-use crate::reader_sessions::Connected;
-use crate::startup::login::Login;
+use crate::login::Login;
 
 pub(crate) use error::SessionError;
 

@@ -25,7 +25,7 @@ use crate::attempt::output::rows::Rows;
 use crate::attempt::session::{Session, TASK_BOUNDARY, last_value};
 use crate::attempt::statement::read_results;
 use crate::attempt::supervise::{Supervised, Supervisor, find_terminator};
-use crate::claim::in_flight::{ClaimedTask, StopSignal};
+use crate::context::in_flight::{ClaimedTask, StopSignal};
 
 /// A shared commit is stopped after this multiple of its time budget. Its tasks then take longer
 /// than assumed, or wait for each other.

@@ -1,7 +1,11 @@
 //! Sends a task's SQL and reads the result as a stream, so that a result of any size passes through
-//! a bounded buffer.
+//! a bounded buffer. `check` refuses statements that must not be sent, `explain` runs those whose plan is
+//! wanted, `prepare` those with parameters, and `invalid_index` explains an error of others.
 
+pub(crate) mod check;
+mod explain;
 mod invalid_index;
+pub(crate) mod prepare;
 
 use std::pin::{Pin, pin};
 
@@ -10,11 +14,10 @@ use queue::{Claim, scan};
 use tokio_postgres::{Column, Error, SimpleColumn, SimpleQueryMessage, SimpleQueryStream};
 
 use crate::attempt::error::ExecutionError;
-use crate::attempt::explain;
 use crate::attempt::output::rows::Rows;
 use crate::attempt::params::Param;
-use crate::attempt::prepare::prepare;
 use crate::attempt::session::{OpenedTransaction, Session, last_column};
+use crate::attempt::statement::prepare::prepare;
 
 /// Runs the task's whole statement inside its own transaction. Returns the transaction id.
 ///

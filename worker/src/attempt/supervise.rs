@@ -19,7 +19,7 @@ use tokio_postgres::CancelToken;
 use tokio_util::sync::CancellationToken;
 
 use crate::attempt::error::ExecutionError;
-use crate::claim::in_flight::StopSignal;
+use crate::context::in_flight::StopSignal;
 use crate::control::{Control, answered};
 
 /// SQLSTATE with which the server ends a session, for an administrator or because it stops.

@@ -19,11 +19,11 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{sleep_until, timeout};
 use tokio_util::task::TaskTracker;
 
-use crate::attempt::finish::release_unstarted;
-use crate::claim::in_flight::ClaimedTask;
+use crate::claim::release::release_unstarted;
 use crate::context::Context;
+use crate::context::in_flight::ClaimedTask;
+use crate::control::registration::moved;
 use crate::control::{Backoff, answered, until};
-use crate::registration::moved;
 
 /// Name of the claims in the errors of the worker.
 const CLAIM: &str = "claims";

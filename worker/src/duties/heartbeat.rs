@@ -16,7 +16,7 @@ use tokio_postgres::Client;
 use crate::context::Context;
 use crate::control::{DedicatedSession, with_timeout};
 use crate::duties::duty::Duty;
-use crate::startup::sd_notify::SdNotify;
+use crate::telemetry::sd_notify::SdNotify;
 
 /// Logged by a worker that is not registered although it was.
 const DECLARED_DEAD: &str = "the fleet considered this worker dead; registering again";

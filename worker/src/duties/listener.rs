@@ -12,8 +12,8 @@ use futures_util::future::{Either, select};
 use tokio_postgres::AsyncMessage;
 
 use crate::context::Context;
+use crate::control::registration::moved;
 use crate::control::{Backoff, Control, until};
-use crate::registration::moved;
 use crate::wakeup::Wakeup;
 
 const LISTEN: &str = "LISTEN /* worker.listen */ mill";

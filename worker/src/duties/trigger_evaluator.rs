@@ -13,7 +13,7 @@ use tokio::sync::Semaphore;
 use crate::attempt::session::Session;
 use crate::context::Context;
 use crate::control::answered;
-use crate::startup::login::Login;
+use crate::login::Login;
 
 /// Maximum number of probes that one worker runs at the same time. A hanging probe delays others
 /// only if this many probes hang.

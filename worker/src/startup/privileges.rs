@@ -7,7 +7,7 @@ use tokio_postgres::Client;
 use tokio_util::task::TaskTracker;
 
 use crate::attempt::session::{Session, SessionError};
-use crate::startup::login::Login;
+use crate::login::Login;
 
 /// Warns about missing and excessive privileges. Opens one session per task login to read its
 /// privileges. If the login of a profile cannot connect, this is not an error: its readers keep
@@ -47,12 +47,12 @@ pub(crate) async fn check(
         let session = match opened {
             Ok(session) => session,
             Err(error) if login.profile.is_empty() || error.lasting() => {
-                let what = format!("could not open a session for tasks ({})", login.setting());
+                let what = format!("could not open a session for tasks ({})", login.setting);
                 return Err(anyhow::Error::from(QueueError::from(error)).context(what));
             }
             Err(error) => {
                 tracing::warn!(
-                    login = login.setting(), %error,
+                    login = &*login.setting, %error,
                     "could not open a session for tasks yet, trying again"
                 );
                 continue;

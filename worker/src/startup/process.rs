@@ -21,18 +21,24 @@ use tokio_postgres::error::SqlState;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::attempt::call::handlers::Handlers;
 use crate::attempt::execute::Executor;
-use crate::attempt::output::progress::{ProgressReporter, ProgressWriter};
+use crate::attempt::in_target::recorder::Recorder;
+use crate::attempt::output::progress::ProgressReporter;
 use crate::attempt::reader::Reader;
 use crate::claim::claimer::Claimer;
-use crate::claim::in_flight::InFlight;
 use crate::context::Context;
+use crate::context::attempt_end::AttemptEndHook;
+use crate::context::in_flight::InFlight;
+use crate::context::reader_sessions::ReaderSessions;
 use crate::control::Control;
+use crate::duties::fleet_publisher::{FleetMetrics, FleetPublisher};
 use crate::duties::heartbeat::Heartbeat;
 use crate::duties::maintenance::Maintenance;
 use crate::duties::notifier::{Destinations, Notifier};
 use crate::duties::permit_granter::PermitGranter;
 use crate::duties::poll::{PollChannels, Poller};
+use crate::duties::progress_writer::ProgressWriter;
 use crate::duties::promoter::Promoter;
 use crate::duties::reclaimer::Reclaimer;
 use crate::duties::run_advancer::RunAdvancer;
@@ -40,24 +46,21 @@ use crate::duties::schedule_sync::ScheduleSync;
 use crate::duties::scheduler::Scheduler;
 use crate::duties::trigger_evaluator::TriggerEvaluator;
 use crate::duties::{duty, listener};
-use crate::library::attempt_end::AttemptEndHook;
-use crate::library::handlers::Handlers;
-use crate::reader_sessions::ReaderSessions;
-use crate::shutdown::{Shutdown, Signals, wait_for_readers};
+use crate::http::{self, HttpState};
+use crate::login::Login;
+use crate::shutdown::Shutdown;
 use crate::startup::config::Config;
 use crate::startup::console::{self, Console};
-use crate::startup::login::{Login, logins, numbered_readers, readers, readers_by_profile};
-use crate::startup::sd_notify::SdNotify;
+use crate::startup::logins::{logins, numbered_readers, readers, readers_by_profile};
 use crate::startup::settings::Settings;
+use crate::startup::shutdown::{Signals, wait_for_readers};
 use crate::startup::{destinations, pooler_check, privileges, traces};
 use crate::target::conditions::TargetConditions;
 use crate::target::reclaim::TargetReclaimer;
-use crate::target::recorder::Recorder;
 use crate::target::upkeep::Upkeep;
 use crate::target::{names, targets};
-use crate::telemetry::fleet_metrics::{FleetMetrics, FleetPublisher};
-use crate::telemetry::http::{self, HttpState};
 use crate::telemetry::metrics::Metrics;
+use crate::telemetry::sd_notify::SdNotify;
 use crate::telemetry::traces::exporter::Exporter;
 use crate::wakeup::Wakeup;
 
@@ -296,7 +299,7 @@ impl Process {
         pooler_check::check(self.context.control.target(), "--database-url", tracker).await?;
         let given = usize::from(!self.separate_task_login);
         for login in &self.logins[given..] {
-            match pooler_check::check(&login.target, &login.setting(), tracker).await {
+            match pooler_check::check(&login.target, &login.setting, tracker).await {
                 Err(error) if login.profile.is_empty() || error.refused() => {
                     return Err(
                         anyhow::Error::from(error).context("could not open a session for tasks")
@@ -371,7 +374,7 @@ impl Process {
         tasks.spawn(duty::run(conditions, context()));
         tasks.spawn(duty::run(RunAdvancer::new(context()), context()));
         tasks.spawn(duty::run(Maintenance::new(context()), context()));
-        tasks.spawn(duty::run(ProgressWriter::new(context(), &self.progress), context()));
+        tasks.spawn(duty::run(ProgressWriter::new(context(), self.progress.clone()), context()));
         tasks.spawn(self.schedules(channels.scheduler_work.subscribe()));
         let served = Served {
             queues: self.settings.queues.clone(),

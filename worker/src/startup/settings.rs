@@ -11,11 +11,12 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use clap::{Arg, Command, Parser, ValueEnum};
+use clap::{Arg, Command, Parser};
 use cli::duration::{self, HumanDuration, within};
 use fleet_decisions::timing;
 use queue::retry::FATAL_CLASSES;
 
+use crate::telemetry::log::LogFormat;
 use crate::telemetry::traces::sampler::Sampler;
 
 const DEFAULT_READERS: u32 = 8;
@@ -206,15 +207,6 @@ Exit codes:
     2  invalid command line or configuration
     5  refused: unsupported schema version, missing privilege, or task login on another database
    75  database unreachable at startup: try again later";
-
-/// Format of log lines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum LogFormat {
-    /// Readable text.
-    Text,
-    /// One JSON object per line.
-    Json,
-}
 
 fn queue_name(text: &str) -> Result<String, &'static str> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "_.:-".contains(c);

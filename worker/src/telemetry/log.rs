@@ -3,20 +3,28 @@
 use std::io::{IsTerminal, stderr};
 
 use anyhow::Context;
+use clap::ValueEnum;
 use tracing_subscriber::EnvFilter;
 
-use crate::startup::settings::{LogFormat, Settings};
+/// Format of log lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// Readable text.
+    Text,
+    /// One JSON object per line.
+    Json,
+}
 
-/// Starts logging, and makes a panic abort the process, so that the fleet reclaims its tasks.
+/// Starts logging, and makes a panic abort the process, so that the fleet reclaims its tasks. Without a
+/// format, writes text to a terminal, and else JSON.
 ///
 /// # Errors
 /// Returns an error if the log filter is invalid.
-pub(crate) fn start(settings: &Settings) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(&settings.log)
-        .with_context(|| format!("invalid log filter \"{}\"", settings.log))?;
+pub(crate) fn start(filter: &str, format: Option<LogFormat>) -> anyhow::Result<()> {
+    let filter =
+        EnvFilter::try_new(filter).with_context(|| format!("invalid log filter \"{filter}\""))?;
     let terminal = stderr().is_terminal();
-    let format =
-        settings.log_format.unwrap_or(if terminal { LogFormat::Text } else { LogFormat::Json });
+    let format = format.unwrap_or(if terminal { LogFormat::Text } else { LogFormat::Json });
     // Without this setting, the subscriber reports a line that cannot be written with a macro that
     // panics if the report cannot be written either: a full disk under the log would end the worker.
     let builder = tracing_subscriber::fmt()

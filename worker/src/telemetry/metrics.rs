@@ -1,7 +1,7 @@
 //! Prometheus metrics of this process. docs/metrics.md lists every name.
 //!
 //! There are two registries: one with the metrics of the worker itself, and one with the fleet-wide
-//! metrics that a single worker publishes (`fleet_metrics.rs`). The number of series is bounded,
+//! metrics that a single worker publishes (`duties/fleet_publisher.rs`). The number of series is bounded,
 //! because labels have few values, such as queues, outcomes and SQLSTATE classes.
 
 use std::sync::Arc;

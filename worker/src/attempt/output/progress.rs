@@ -1,22 +1,16 @@
-//! Publishes the progress and the notices of running tasks, about once a second, with one statement
-//! for all tasks of the process. A task that reports nothing, or that finishes within a second,
-//! causes no write.
+//! Progress and notices of the running tasks of the process, until they are published.
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use fleet_decisions::timing::PROGRESS_INTERVAL;
 use parking_lot::Mutex;
-use queue::progress::{ProgressReport, record_progress};
-use queue::{Claim, QueueError, TaskId, Token};
+use queue::progress::ProgressReport;
+use queue::{Claim, TaskId, Token};
 use tokio::sync::Notify;
-use tokio::time::sleep;
 
 use crate::attempt::output::notices::Notices;
-use crate::context::Context;
-use crate::control::answered;
-use crate::duties::duty::Duty;
 
 /// Reports the progress of the tasks of this process. Leaves out tasks in shared commits, which are
 /// short.
@@ -66,59 +60,16 @@ impl ProgressReporter {
         self.shared.tasks.lock().tracked.insert(claim.id(), task);
         TrackingGuard { shared: Arc::clone(&self.shared), id: claim.id() }
     }
-}
 
-/// Publishes the reports.
-pub(crate) struct ProgressWriter {
-    context: Arc<Context>,
-    shared: Arc<Shared>,
-}
-
-impl ProgressWriter {
-    pub(crate) fn new(context: Arc<Context>, reporter: &ProgressReporter) -> Self {
-        Self { context, shared: Arc::clone(&reporter.shared) }
-    }
-}
-
-impl Duty for ProgressWriter {
-    const NAME: &'static str = "write_progress";
-    /// The interval is the wait after a failure.
-    const MAX_BACKOFF: Duration = Duration::ZERO;
-    type Cause = ();
-
-    async fn next(&mut self) -> Option<()> {
+    /// Resolves when there may be changes to publish.
+    pub(crate) async fn changed(&self) {
         self.shared.changed.notified().await;
-        // Collect reports that arrive in the meantime.
-        sleep(PROGRESS_INTERVAL).await;
-        Some(())
     }
 
-    async fn run_once(&mut self, (): ()) -> Result<u64, QueueError> {
-        let (reports, ended) = self.shared.collect_changes();
-        if reports.is_empty() && ended.is_empty() {
-            return Ok(0);
-        }
-        let Context { control, worker, .. } = &*self.context;
-        let written =
-            async { record_progress(&*control.get().await?, *worker, &reports, &ended).await };
-        if let Err(error) = answered(written).await {
-            self.shared.retry(&reports, ended);
-            return Err(error);
-        }
-        Ok((reports.len() + ended.len()) as u64)
-    }
-
-    async fn stop(&mut self) {
-        // Removes the reports of ended tasks. If this fails, another worker removes them later.
-        let _ = self.run_once(()).await;
-    }
-}
-
-impl Shared {
     /// Returns the changes of tasks that have run long enough. Schedules another collection for
     /// tasks that have not run long enough yet.
-    fn collect_changes(&self) -> (Vec<ProgressReport>, Vec<TaskId>) {
-        let mut tasks = self.tasks.lock();
+    pub(crate) fn collect_changes(&self) -> (Vec<ProgressReport>, Vec<TaskId>) {
+        let mut tasks = self.shared.tasks.lock();
         let mut reports = Vec::new();
         let mut early = false;
         for (id, task) in &mut tasks.tracked {
@@ -136,21 +87,21 @@ impl Shared {
             }
         }
         if early {
-            self.changed.notify_one();
+            self.shared.changed.notify_one();
         }
         (reports, std::mem::take(&mut tasks.ended))
     }
 
     /// Restores changes that could not be written.
-    fn retry(&self, reports: &[ProgressReport], ended: Vec<TaskId>) {
-        let mut tasks = self.tasks.lock();
+    pub(crate) fn retry(&self, reports: &[ProgressReport], ended: Vec<TaskId>) {
+        let mut tasks = self.shared.tasks.lock();
         for report in reports {
             if let Some(task) = tasks.tracked.get(&report.id) {
                 task.notices.mark_changed();
             }
         }
         tasks.ended.extend(ended);
-        self.changed.notify_one();
+        self.shared.changed.notify_one();
     }
 }
 

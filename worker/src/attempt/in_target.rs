@@ -1,4 +1,7 @@
-//! The end of an attempt in a target, after the receipt and COMMIT were sent.
+//! The end of an attempt in a target, after the receipt and COMMIT were sent. `recorder` records the
+//! successes in the queue.
+
+pub(crate) mod recorder;
 
 use std::time::Duration;
 
@@ -12,7 +15,7 @@ use crate::attempt::commit::Completion;
 use crate::attempt::execute::{AttemptResult, Executor, Interruption};
 use crate::attempt::session::Session;
 use crate::attempt::supervise::StopReason;
-use crate::claim::in_flight::ClaimedTask;
+use crate::context::in_flight::ClaimedTask;
 use crate::control::Control;
 use crate::target::resolve;
 

@@ -13,8 +13,8 @@ use tokio_postgres::types::Json;
 use crate::attempt::error::ExecutionError;
 use crate::attempt::output::rows::Rows;
 use crate::attempt::params::Param;
-use crate::attempt::prepare::prepare;
 use crate::attempt::session::Session;
+use crate::attempt::statement::prepare::prepare;
 
 /// Prefix of the statement, which is sent in the extended protocol, as a single statement.
 const EXPLAIN: &str = "EXPLAIN (ANALYZE, BUFFERS, WAL, FORMAT JSON) ";

@@ -9,7 +9,7 @@ use queue::fail::Report;
 
 use crate::attempt::error::ExecutionError;
 use crate::attempt::execute::{AttemptResult, Executor};
-use crate::claim::in_flight::ClaimedTask;
+use crate::context::in_flight::ClaimedTask;
 
 impl Executor {
     /// Fetches statement and params if the claim left them out. A value that the server cannot send is a

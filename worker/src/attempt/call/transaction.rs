@@ -8,9 +8,9 @@ use queue::scan;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row, Statement};
 
+use crate::attempt::call::call_error::CallError;
 use crate::attempt::error::ExecutionError;
-use crate::attempt::prepare::has_unknown_types;
-use crate::library::call_error::CallError;
+use crate::attempt::statement::prepare::has_unknown_types;
 
 /// SQLSTATE feature_not_supported, which is not retried.
 const REFUSED: &str = "0A000";

@@ -1,10 +1,23 @@
-//! A call, as its handler sees it.
+//! Calls: tasks whose statement is `CALL name($1)` with one parameter, and that a handler in Rust runs.
+//!
+//! A handler stands in for the procedure of this name: the worker opens the transaction of the task,
+//! awaits the handler instead of the answer to the statement, and completes the task in the same
+//! transaction. `handlers` finds the handler, `run_call` runs it, and `transaction` and `call_error`
+//! are what it works with.
+//!
+//! Invariant: a handler only borrows the transaction, and cannot send a statement that ends it. So
+//! no statement of a handler runs after the end of its attempt.
+
+pub(crate) mod call_error;
+pub(crate) mod handlers;
+pub(crate) mod run_call;
+pub(crate) mod transaction;
 
 use queue::Claim;
 use serde::de::DeserializeOwned;
 
-use crate::library::call_error::CallError;
-use crate::library::transaction::Transaction;
+use crate::attempt::call::call_error::CallError;
+use crate::attempt::call::transaction::Transaction;
 
 /// A call: the task, its parameter and its open transaction.
 pub struct Call<'a> {

@@ -22,7 +22,7 @@ use tokio::sync::Mutex;
 
 use crate::context::Context;
 use crate::control::answered;
-use crate::telemetry::fleet_metrics::FleetMetrics;
+use crate::duties::fleet_publisher::FleetMetrics;
 
 /// Maximum number of connections: a few scrapers and health checks.
 const MAX_CONNECTIONS: usize = 64;

@@ -1,4 +1,4 @@
-//! Configures and runs a worker inside another program.
+//! The worker as a library: a Rust program embeds a worker, and runs calls with handlers in Rust.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -9,9 +9,9 @@ use clap::{ArgAction, CommandFactory};
 use conninfo::Environment;
 use serde::Serialize;
 
-use crate::library::attempt_end::{AttemptEnd, AttemptEndHook};
-use crate::library::call::Call;
-use crate::library::handlers::{HandlerFuture, Handlers};
+use crate::attempt::call::Call;
+use crate::attempt::call::handlers::{HandlerFuture, Handlers};
+use crate::context::attempt_end::{AttemptEnd, AttemptEndHook};
 use crate::startup::config::Config;
 use crate::startup::process::{self, Program};
 use crate::startup::settings::{Settings, settings};

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use queue::heartbeat::UnconnectedReaders;
 use tokio::sync::watch;
 
-use crate::repeated_errors::shortened;
+use crate::control::repeated_errors::shortened;
 
 /// The sessions of all readers of the worker.
 #[derive(Clone, Default)]

@@ -3,9 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use queue::{Claim, Disposition};
-
-use crate::library::handlers::call_name;
+use queue::{Claim, Disposition, scan};
 
 /// The function that is called at the end of each attempt.
 pub(crate) type AttemptEndHook = Box<dyn Fn(&AttemptEnd<'_>) + Send + Sync>;
@@ -49,4 +47,10 @@ pub(crate) fn report(
     if catch_unwind(AssertUnwindSafe(|| hook(&end))).is_err() {
         tracing::error!(task = end.task_id, "on_attempt_end panicked");
     }
+}
+
+/// Returns the name of the call; `None` if the task is not a call.
+pub(crate) fn call_name(claim: &Claim) -> Option<String> {
+    let [_] = claim.params()? else { return None };
+    scan::call_with_one_parameter(claim.statement())
 }

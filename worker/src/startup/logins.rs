@@ -1,7 +1,4 @@
 //! Logins that task SQL runs as: the default login, and one login per profile.
-//!
-//! Each login has its own readers, and the session of a reader keeps its login. If a task changes
-//! its role, it starts from that login, and the reset after the task returns to it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,36 +7,9 @@ use anyhow::Context;
 use conninfo::{ConnectionTarget, Environment};
 
 use crate::control::Control;
+use crate::login::Login;
 use crate::startup::config::Config;
 use crate::startup::profile::{RUN_AS, TARGETS};
-
-/// A login and its number of readers.
-#[derive(Clone)]
-pub(crate) struct Login {
-    /// Name of the profile; empty for the login of tasks without a profile.
-    pub(crate) profile: Arc<str>,
-    pub(crate) target: ConnectionTarget,
-    pub(crate) readers: u32,
-    pub(crate) superuser_allowed: bool,
-    /// Control sessions in the database of the login.
-    pub(crate) host: Arc<Control>,
-}
-
-impl Login {
-    /// Returns the name of the setting that the login comes from.
-    pub(crate) fn setting(&self) -> String {
-        match (&*self.profile, self.host.is_in_target()) {
-            ("", _) => "--task-url".to_owned(),
-            (name, false) => format!("{RUN_AS}.{name}"),
-            (name, true) => format!("{TARGETS}.{name}"),
-        }
-    }
-
-    /// Returns the login with another `application_name`.
-    pub(crate) fn with_application_name(&self, name: &str) -> Self {
-        Self { target: self.target.with_application_name(name), ..self.clone() }
-    }
-}
 
 /// Returns all configured logins, the login of tasks without a profile first.
 ///
@@ -58,6 +28,7 @@ pub(crate) fn logins(
     };
     let mut logins = vec![Login {
         profile: Arc::from(""),
+        setting: Arc::from("--task-url"),
         target,
         readers: config.settings.readers,
         superuser_allowed,
@@ -66,7 +37,8 @@ pub(crate) fn logins(
     let profiles = config.run_as.iter().map(|profile| (RUN_AS, profile));
     let targets = config.targets.iter().map(|target| (TARGETS, target));
     for (table, (name, profile)) in profiles.chain(targets) {
-        let target = profile.target(environment).with_context(|| format!("{table}.{name}"))?;
+        let setting = format!("{table}.{name}");
+        let target = profile.target(environment).with_context(|| setting.clone())?;
         let host = if table == TARGETS {
             Arc::new(control.in_target(&target)?)
         } else {
@@ -74,6 +46,7 @@ pub(crate) fn logins(
         };
         logins.push(Login {
             profile: Arc::from(name.as_str()),
+            setting: Arc::from(setting),
             target,
             readers: profile.readers,
             superuser_allowed,

@@ -9,13 +9,13 @@ use queue::fail::DatabaseError;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
+use crate::attempt::call::Call;
+use crate::attempt::call::call_error::CallError;
+use crate::attempt::call::handlers::Handler;
+use crate::attempt::call::transaction::Transaction;
 use crate::attempt::error::ExecutionError;
 use crate::attempt::output::rows::Rows;
 use crate::attempt::session::Session;
-use crate::library::call::Call;
-use crate::library::call_error::CallError;
-use crate::library::handlers::Handler;
-use crate::library::transaction::Transaction;
 
 /// SQLSTATE raise_exception, for errors without a SQLSTATE of their own.
 const RAISED: &str = "P0001";

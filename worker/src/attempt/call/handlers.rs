@@ -8,8 +8,9 @@ use queue::{Claim, Mode, scan};
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::attempt::call::Call;
 use crate::attempt::error::ExecutionError;
-use crate::library::call::Call;
+use crate::context::attempt_end::call_name;
 
 /// SQLSTATE feature_not_supported, which is not retried.
 const REFUSED: &str = "0A000";
@@ -59,12 +60,6 @@ impl Handlers {
         let (name, handler) = self.0.get_key_value(&call_name(claim)?)?;
         Some((name.as_str(), handler))
     }
-}
-
-/// Returns the name of the call; `None` if the task is not a call.
-pub(crate) fn call_name(claim: &Claim) -> Option<String> {
-    let [_] = claim.params()? else { return None };
-    scan::call_with_one_parameter(claim.statement())
 }
 
 /// Refuses a call that has to run outside of a transaction.
