@@ -14,7 +14,7 @@ use crate::context::attempt_end::AttemptEndHook;
 use crate::context::in_flight::InFlight;
 use crate::context::reader_sessions::ReaderSessions;
 use crate::control::Control;
-use crate::shutdown::Shutdown;
+use crate::shutdown::{Shutdown, Tasks};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::traces::Traces;
 use crate::wakeup::Wakeup;
@@ -29,6 +29,7 @@ pub(crate) struct Context {
     pub(crate) metrics: Metrics,
     pub(crate) traces: Traces,
     pub(crate) shutdown: Shutdown,
+    pub(crate) tasks: Tasks,
     pub(crate) on_attempt_end: Option<AttemptEndHook>,
 }
 

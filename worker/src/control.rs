@@ -23,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::control::registration::Registration;
 use crate::control::repeated_errors::RepeatedErrors;
+use crate::shutdown::Tasks;
 use crate::telemetry::metrics::Metrics;
 
 /// Number of sessions in the pool. The statements that end tasks are short, so a few sessions serve
@@ -36,6 +37,7 @@ pub(crate) struct Control {
     target: ConnectionTarget,
     worker: WorkerId,
     metrics: Metrics,
+    tasks: Tasks,
     registration: Registration,
     errors: RepeatedErrors,
     in_target: bool,
@@ -131,6 +133,7 @@ impl Control {
         target: &ConnectionTarget,
         worker: WorkerId,
         metrics: &Metrics,
+        tasks: &Tasks,
     ) -> anyhow::Result<Self> {
         let target = control_target(target).with_application_name(&worker.session_name("pool"));
         let registration = Registration::default();
@@ -145,8 +148,8 @@ impl Control {
             .create_timeout(Some(POOL_CREATE_TIMEOUT))
             .build()?;
         let errors = RepeatedErrors::default();
-        let metrics = metrics.clone();
-        Ok(Self { pool, target, worker, metrics, registration, errors, in_target: false })
+        let (metrics, tasks) = (metrics.clone(), tasks.clone());
+        Ok(Self { pool, target, worker, metrics, tasks, registration, errors, in_target: false })
     }
 
     /// As [`Control::new`], but for sessions under the login of a target. They are independent of the
@@ -155,7 +158,7 @@ impl Control {
     /// # Errors
     /// As [`Control::new`].
     pub(crate) fn in_target(&self, target: &ConnectionTarget) -> anyhow::Result<Self> {
-        let control = Self::new(target, self.worker, &self.metrics)?;
+        let control = Self::new(target, self.worker, &self.metrics, &self.tasks)?;
         Ok(Self { errors: self.errors.clone(), in_target: true, ..control })
     }
 
@@ -207,7 +210,7 @@ impl Control {
         let (client, connection) = conninfo::open(&target).await?;
         let ended = CancellationToken::new();
         let guard = ended.clone().drop_guard();
-        self.metrics.tracker.spawn(async move {
+        self.tasks.spawn(async move {
             // The client reports the error.
             let _ = end.run_until_cancelled(connection).await;
             drop(guard);

@@ -238,7 +238,7 @@ impl Reader {
     async fn open_counted(&self, login: &Login) -> Result<Session, SessionError> {
         let (sessions, slot) = (&self.context.reader_sessions, self.slot());
         let heartbeats = sessions.heartbeats();
-        match Session::open(login, &self.context.metrics.tracker).await {
+        match Session::open(login, &self.context.tasks).await {
             Ok(mut session) => {
                 let watched = (!login.superuser_allowed && !login.host.is_in_target())
                     .then(|| session.user().to_owned());

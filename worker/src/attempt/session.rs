@@ -19,13 +19,13 @@ use tokio_postgres::{
     AsyncMessage, Client, Error, SimpleQueryMessage, SimpleQueryRow, SimpleQueryStream,
 };
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use crate::attempt::output::notices::Notices;
 use crate::attempt::supervise::Canceller;
 use crate::context::reader_sessions::Connected;
 use crate::control::Control;
 use crate::login::Login;
+use crate::shutdown::Tasks;
 
 pub(crate) use error::SessionError;
 
@@ -119,19 +119,19 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Connects. A Tokio task of `tracker` drives the connection and collects the notices, until
+    /// Connects. One of the `tasks` drives the connection and collects the notices, until
     /// the worker is registered at another server.
     ///
     /// The server is unreachable or refuses the connection. The database is not the queue's. The
     /// login is a superuser, and superusers are not allowed.
-    pub(crate) async fn open(login: &Login, tracker: &TaskTracker) -> Result<Self, SessionError> {
-        let opened = Self::open_in_time(login, tracker);
+    pub(crate) async fn open(login: &Login, tasks: &Tasks) -> Result<Self, SessionError> {
+        let opened = Self::open_in_time(login, tasks);
         timeout(SESSION_TIMEOUT, opened)
             .await
             .map_err(|_| QueueError::NoAnswer { within: SESSION_TIMEOUT })?
     }
 
-    async fn open_in_time(login: &Login, tracker: &TaskTracker) -> Result<Self, SessionError> {
+    async fn open_in_time(login: &Login, tasks: &Tasks) -> Result<Self, SessionError> {
         let registration = login.host.registration();
         let end = registration.end_of_session();
         let with_setting =
@@ -141,7 +141,9 @@ impl Session {
         let notices = Notices::default();
         let closed = CancellationToken::new();
         let driven = drive(connection, notices.clone(), closed.clone());
-        tracker.spawn(end.run_until_cancelled_owned(driven));
+        tasks.spawn(async move {
+            let _ = end.run_until_cancelled_owned(driven).await;
+        });
         let server = server(&client).await?;
         if !registration.same_database(&server) {
             return Err(SessionError::OtherDatabase(login.target.to_string()));

@@ -108,7 +108,7 @@ impl Notifier {
         for (subscription, messages) in by_subscription {
             self.sender.busy.lock().insert(subscription);
             let sender = self.sender.clone();
-            self.sender.context.metrics.tracker.spawn(async move {
+            self.sender.context.tasks.spawn(async move {
                 sender.send_all(messages).await;
                 sender.busy.lock().remove(&subscription);
                 sender.finished.notify_one();

@@ -49,7 +49,7 @@ impl TriggerEvaluator {
             return;
         }
         let it = self.clone();
-        self.context.metrics.tracker.spawn(async move {
+        self.context.tasks.spawn(async move {
             it.evaluate(request).await;
             it.in_progress().remove(&id);
         });
@@ -87,7 +87,7 @@ impl TriggerEvaluator {
     }
 
     async fn measure(&self, request: &ProbeRequest) -> Measurement {
-        let session = Session::open(&self.login, &self.context.metrics.tracker)
+        let session = Session::open(&self.login, &self.context.tasks)
             .await
             .map_err(|error| error.to_string())?;
         probe::run(session.client(), &request.query, request.timeout).await

@@ -13,7 +13,8 @@ use queue::QueueError;
 use tokio::time::timeout;
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
-use tokio_util::task::TaskTracker;
+
+use crate::shutdown::Tasks;
 
 /// Setting in the startup packet that shows whether a pooler drops `options`.
 const MARKER: (&str, &str) = ("mill.pooler_check", "yes");
@@ -35,7 +36,7 @@ const HINT: &str = "Connect the worker to PostgreSQL directly. enqueue, pgmill a
 pub(crate) async fn check(
     target: &ConnectionTarget,
     what: &str,
-    tracker: &TaskTracker,
+    tasks: &Tasks,
 ) -> Result<(), QueueError> {
     let refused = |reason: &str| QueueError::Refused {
         message: format!("{what} connects through a connection pooler: {reason}"),
@@ -43,7 +44,7 @@ pub(crate) async fn check(
     };
     let target = target.with_application_name("pgmill start").with_option(MARKER.0, MARKER.1);
     let sessions = async {
-        Ok::<_, ConnectError>((session(&target, tracker).await?, session(&target, tracker).await?))
+        Ok::<_, ConnectError>((session(&target, tasks).await?, session(&target, tasks).await?))
     };
     let (client, other) = match sessions.await {
         Ok(sessions) => sessions,
@@ -66,9 +67,9 @@ pub(crate) async fn check(
     }
 }
 
-async fn session(target: &ConnectionTarget, tracker: &TaskTracker) -> Result<Client, ConnectError> {
+async fn session(target: &ConnectionTarget, tasks: &Tasks) -> Result<Client, ConnectError> {
     let (client, connection) = open(target).await?;
-    tracker.spawn(async move {
+    tasks.spawn(async move {
         // The client reports the error.
         let _ = connection.await;
     });

@@ -4,10 +4,10 @@ use queue::QueueError;
 use queue::operate::{LoginRights, login_rights};
 use queue::server::server;
 use tokio_postgres::Client;
-use tokio_util::task::TaskTracker;
 
 use crate::attempt::session::{Session, SessionError};
 use crate::login::Login;
+use crate::shutdown::Tasks;
 
 /// Warns about missing and excessive privileges. Opens one session per task login to read its
 /// privileges. If the login of a profile cannot connect, this is not an error: its readers keep
@@ -16,11 +16,7 @@ use crate::login::Login;
 /// # Errors
 /// The control login lacks the privileges of a worker. The default task login cannot connect. A
 /// task login is a superuser or connects to another database.
-pub(crate) async fn check(
-    control: &Client,
-    logins: &[Login],
-    tracker: &TaskTracker,
-) -> anyhow::Result<()> {
+pub(crate) async fn check(control: &Client, logins: &[Login], tasks: &Tasks) -> anyhow::Result<()> {
     let rights = login_rights(control).await?;
     let queue = server(control).await?;
     if !rights.worker {
@@ -39,7 +35,7 @@ pub(crate) async fn check(
         );
     }
     for login in logins {
-        let opened = Session::open(login, tracker).await.and_then(|session| {
+        let opened = Session::open(login, tasks).await.and_then(|session| {
             let here = login.host.is_in_target() || session.server().same_database(&queue);
             let elsewhere = || SessionError::OtherDatabase(login.target.to_string());
             if here { Ok(session) } else { Err(elsewhere()) }

@@ -48,7 +48,7 @@ use crate::duties::trigger_evaluator::TriggerEvaluator;
 use crate::duties::{duty, listener};
 use crate::http::{self, HttpState};
 use crate::login::Login;
-use crate::shutdown::Shutdown;
+use crate::shutdown::{Shutdown, Tasks};
 use crate::startup::config::Config;
 use crate::startup::console::{self, Console};
 use crate::startup::logins::{logins, numbered_readers, readers, readers_by_profile};
@@ -143,7 +143,8 @@ pub(crate) async fn run(
     let target = ConnectionTarget::from_source(config.database.clone(), environment)?;
     let metrics = Metrics::new(readers(&config))?;
     let worker = WorkerId::random();
-    let control = Arc::new(Control::new(&target, worker, &metrics)?);
+    let tasks = Tasks::default();
+    let control = Arc::new(Control::new(&target, worker, &metrics, &tasks)?);
     let logins = logins(&config, &target, &control, environment)?;
     let destinations = destinations::open(&config)?;
     if target.password_given_inline() && config.on_command_line("database_url")
@@ -172,6 +173,7 @@ pub(crate) async fn run(
         metrics,
         traces,
         shutdown,
+        tasks,
         on_attempt_end,
     };
     let process = Process {
@@ -242,14 +244,20 @@ impl Process {
         )
         .await;
         self.context.shutdown.end.cancel();
-        background.close();
         // Deregisters the worker. The time limit keeps an unreachable database from blocking the
         // shutdown.
         let limit = match self.context.control.registration().server() {
             Some(_) => DEREGISTRATION_TIMEOUT,
             None => DEREGISTRATION_TIMEOUT.min(deadline.saturating_duration_since(Instant::now())),
         };
-        let _ = tokio::time::timeout(limit, background.wait()).await;
+        let ended = async {
+            background.ended().await;
+            // A reader that was left running keeps its session.
+            if readers.is_empty() {
+                self.context.tasks.ended().await;
+            }
+        };
+        let _ = tokio::time::timeout(limit, ended).await;
         tracing::info!("shut down");
         Ok(())
     }
@@ -271,10 +279,10 @@ impl Process {
                 .as_ref()
                 .is_err_and(|error| error.sqlstate() == Some(&SqlState::INSUFFICIENT_PRIVILEGE));
             if denied {
-                privileges::check(&client, &self.logins, &self.context.metrics.tracker).await?;
+                privileges::check(&client, &self.logins, &self.context.tasks).await?;
             }
             version?;
-            privileges::check(&client, &self.logins, &self.context.metrics.tracker).await?;
+            privileges::check(&client, &self.logins, &self.context.tasks).await?;
             citus::check(&client).await?;
             drop(client);
             let console = match console {
@@ -295,11 +303,11 @@ impl Process {
     /// Checks every login for a pooler. It is not an error if the server of a profile is
     /// unreachable: the readers of the profile wait for it.
     async fn check_poolers(&self) -> anyhow::Result<()> {
-        let tracker = &self.context.metrics.tracker;
-        pooler_check::check(self.context.control.target(), "--database-url", tracker).await?;
+        let tasks = &self.context.tasks;
+        pooler_check::check(self.context.control.target(), "--database-url", tasks).await?;
         let given = usize::from(!self.separate_task_login);
         for login in &self.logins[given..] {
-            match pooler_check::check(&login.target, &login.setting, tracker).await {
+            match pooler_check::check(&login.target, &login.setting, tasks).await {
                 Err(error) if login.profile.is_empty() || error.refused() => {
                     return Err(
                         anyhow::Error::from(error).context("could not open a session for tasks")
@@ -343,8 +351,8 @@ impl Process {
         heartbeat: Heartbeat,
         http: Option<TcpListener>,
         destinations: Destinations,
-    ) -> TaskTracker {
-        let tasks = TaskTracker::new();
+    ) -> Tasks {
+        let tasks = Tasks::default();
         let context = || Arc::clone(&self.context);
         let poll_interval = self.settings.poll_interval.0;
         tasks.spawn(duty::run(heartbeat, context()));
@@ -439,10 +447,7 @@ impl Process {
             fatal_sqlstates: self.settings.fatal_sqlstates.clone(),
             progress: self.progress.clone(),
             batch_sizes: batch_sizes.clone(),
-            recorder: Recorder::start(
-                Arc::clone(&self.context.control),
-                &self.context.metrics.tracker,
-            ),
+            recorder: Recorder::start(Arc::clone(&self.context.control), &self.context.tasks),
             handlers: std::mem::take(&mut self.handlers),
         });
         for (number, (login, number_in_profile)) in (1..).zip(numbered_readers(&self.logins)) {

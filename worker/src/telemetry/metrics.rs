@@ -17,7 +17,6 @@ use prometheus::{
 use queue::claim::Claimed;
 use queue::run::RunState;
 use queue::{Disposition, Outcome};
-use tokio_util::task::TaskTracker;
 
 use crate::telemetry::duty_metrics::DutyMetrics;
 use crate::telemetry::registrar::Registrar;
@@ -33,8 +32,7 @@ const TASK_SECONDS: &[f64] = &[
 const STATEMENT_SECONDS: &[f64] =
     &[0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 5.0];
 
-/// Metrics of one worker. Clones share the values. Also contains the tracker of background tasks,
-/// which has the same lifetime and the same users.
+/// Metrics of one worker. Clones share the values.
 #[derive(Clone)]
 pub(crate) struct Metrics {
     registry: Registry,
@@ -65,7 +63,6 @@ pub(crate) struct Metrics {
     pub(crate) spans: SpanCounts,
     pub(crate) duties: DutyMetrics,
     pub(crate) schedules: ScheduleMetrics,
-    pub(crate) tracker: TaskTracker,
 }
 
 impl Metrics {
@@ -198,7 +195,6 @@ impl Metrics {
             )?),
             duties: DutyMetrics::new(&new)?,
             schedules: ScheduleMetrics::new(&new)?,
-            tracker: TaskTracker::new(),
             registry: registry.clone(),
         };
         registry.register(Box::new(prometheus::process_collector::ProcessCollector::for_self()))?;

@@ -8,10 +8,10 @@ use queue::complete::{Success, complete};
 use queue::fail::Report;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::time::timeout;
-use tokio_util::task::TaskTracker;
 
 use crate::attempt::commit::complete_committed;
 use crate::control::{Control, answered};
+use crate::shutdown::Tasks;
 
 /// Maximum number of successes in one transaction.
 const BATCH_SIZE: usize = 100;
@@ -39,9 +39,9 @@ pub(crate) struct Recorder {
 
 impl Recorder {
     /// Starts the background task, which ends with the last copy of the recorder.
-    pub(crate) fn start(control: Arc<Control>, tracker: &TaskTracker) -> Self {
+    pub(crate) fn start(control: Arc<Control>, tasks: &Tasks) -> Self {
         let (committed, receiver) = mpsc::unbounded_channel();
-        tracker.spawn(run(control, receiver, tracker.clone()));
+        tasks.spawn(run(control, receiver, tasks.clone()));
         Self { committed, permits: Arc::new(Semaphore::new(MAX_UNRECORDED)) }
     }
 
@@ -66,7 +66,7 @@ impl Recorder {
 async fn run(
     control: Arc<Control>,
     mut receiver: mpsc::UnboundedReceiver<Committed>,
-    tracker: TaskTracker,
+    tasks: Tasks,
 ) {
     let mut batch = Vec::new();
     while receiver.recv_many(&mut batch, BATCH_SIZE).await > 0 {
@@ -83,7 +83,7 @@ async fn run(
                 let _ = recorded.send(done);
             });
             if timeout(MAX_WAIT, &mut alone).await.is_err() {
-                tracker.spawn(alone);
+                tasks.spawn(alone);
             }
         }
     }
