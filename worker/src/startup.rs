@@ -4,25 +4,31 @@
 //! |---|---|
 //! | declaration of every setting: flag, variable, default, help | `settings` |
 //! | resolved settings, from command line, environment and configuration file | `config` |
-//! | life cycle: startup, duties, readers, shutdown | `process` |
+//! | life cycle of the process | `process` |
+//! | checks before the first claim | `checks` |
+//! | parts of the process, made from the settings | `parts` |
+//! | duties and other services | `services` |
+//! | readers, by login | `readers` |
+//! | shutdown: drain, wait for the running tasks, cancel, deregister | `shutdown` |
 //! | `[run_as.NAME]` and `[targets.NAME]`: connection string and readers | `profile` |
-//! | login of each reader: the default one, or that of a profile or target | `login` |
+//! | login of each reader: the default one, or that of a profile or target | `logins` |
 //! | destinations of notifications, checked and opened | `destinations` |
 //! | traces and their exporter, from the settings | `traces` |
 //! | web console in a thread of its own; `no_console.rs` in a build without it | `console` |
 //! | refusal to start behind a connection pooler | `pooler_check` |
 //! | missing and excessive privileges of the control and task logins | `privileges` |
-//! | messages to the service manager: ready, alive, stopping | `sd_notify` |
 
+pub(crate) mod checks;
 pub(crate) mod config;
 #[cfg_attr(not(feature = "console"), path = "startup/no_console.rs")]
 pub(crate) mod console;
 pub(crate) mod destinations;
 pub(crate) mod logins;
-pub(crate) mod pooler_check;
-pub(crate) mod privileges;
+pub(crate) mod parts;
 pub(crate) mod process;
 pub(crate) mod profile;
+pub(crate) mod readers;
+pub(crate) mod services;
 pub(crate) mod settings;
 pub(crate) mod shutdown;
 pub(crate) mod traces;
