@@ -17,7 +17,7 @@ use crate::control::Control;
 use crate::shutdown::{Shutdown, Tasks};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::traces::Traces;
-use crate::wakeup::Wakeup;
+use crate::wakeup::claimer::ClaimerHandle;
 
 /// The worker's identity, its access to the queue, and the channels between its parts.
 pub(crate) struct Context {
@@ -25,7 +25,7 @@ pub(crate) struct Context {
     pub(crate) control: Arc<Control>,
     pub(crate) in_flight: InFlight,
     pub(crate) reader_sessions: ReaderSessions,
-    pub(crate) wakeup: Arc<Wakeup>,
+    pub(crate) claimer: ClaimerHandle,
     pub(crate) metrics: Metrics,
     pub(crate) traces: Traces,
     pub(crate) shutdown: Shutdown,

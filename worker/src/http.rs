@@ -18,8 +18,9 @@ use axum::routing::get;
 use http_server::Server;
 use prometheus::TEXT_FORMAT;
 use tokio::net::TcpListener;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
 
+use crate::claim::policy::Orders;
 use crate::context::Context;
 use crate::control::answered;
 use crate::duties::fleet_publisher::FleetMetrics;
@@ -35,6 +36,7 @@ const READY_VALID: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 pub(crate) struct HttpState {
     context: Arc<Context>,
+    orders: watch::Receiver<Orders>,
     fleet_metrics: FleetMetrics,
     shared: Arc<Shared>,
 }
@@ -48,12 +50,16 @@ struct Shared {
 }
 
 impl HttpState {
-    pub(crate) fn new(context: Arc<Context>, fleet_metrics: FleetMetrics) -> Self {
-        Self { context, fleet_metrics, shared: Arc::default() }
+    pub(crate) fn new(
+        context: Arc<Context>,
+        orders: watch::Receiver<Orders>,
+        fleet_metrics: FleetMetrics,
+    ) -> Self {
+        Self { context, orders, fleet_metrics, shared: Arc::default() }
     }
 
     fn draining(&self) -> bool {
-        self.context.shutdown.drain.is_cancelled() || self.context.wakeup.draining()
+        self.context.shutdown.drain.is_cancelled() || self.orders.borrow().draining
     }
 
     /// Returns the result of the last readiness check, or of a new one.

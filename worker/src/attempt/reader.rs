@@ -191,7 +191,7 @@ impl Reader {
             self.context.metrics.task_finished(&queue, Disposition::Lost, timer.elapsed(), None);
             self.context.attempt_ended(&task.claim, Disposition::Lost, timer.elapsed());
             tracing::warn!(parent: &span, "claim lost, nothing was committed or recorded");
-            self.context.wakeup.reconcile();
+            self.context.claimer.reconcile();
         }
         (session.reusable().await, result.rolled_back, result.not_started)
     }
@@ -209,7 +209,7 @@ impl Reader {
 
     fn release(&self, task: ClaimedTask) -> impl Future<Output = ()> + Send + use<> {
         let context = Arc::clone(&self.context);
-        async move { release_unstarted(&context.control, &context.wakeup, task).await }
+        async move { release_unstarted(&context.control, &context.claimer, task).await }
     }
 
     /// Records a result. If that takes longer than `max_wait`, for example because a transaction that
@@ -264,7 +264,7 @@ impl Reader {
         let mut failures = 0_u32;
         loop {
             let opened = async {
-                self.context.wakeup.wait_for_claimer().await;
+                self.context.claimer.connected().await;
                 let session = self.open_counted(&login).await?;
                 // The claimer claims tasks only at the server of the registration.
                 let registered = self.context.control.registration().until_registered().await;
@@ -452,7 +452,7 @@ async fn conclude(
                 "claim lost, nothing was committed or recorded"
             };
             tracing::warn!("{message}");
-            context.wakeup.reconcile();
+            context.claimer.reconcile();
         }
     }
 }

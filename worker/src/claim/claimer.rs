@@ -10,7 +10,6 @@ use fleet_decisions::batch_size::BatchSizes;
 use fleet_decisions::claim_cadence::{ClaimCadence, WatchChange};
 use fleet_decisions::lanes::{ClaimRequest, ClaimRound, Lanes};
 use fleet_decisions::timing::{DEREGISTRATION_TIMEOUT, WATCH_RECORD};
-use fleet_decisions::weights::Weights;
 use queue::claim::{ClaimSession, Claimed, SessionIdentity};
 use queue::enqueue::notify;
 use queue::server::{Server, server};
@@ -19,11 +18,13 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{sleep_until, timeout};
 use tokio_util::task::TaskTracker;
 
+use crate::claim::policy::{ClaimPolicy, Orders};
 use crate::claim::release::release_unstarted;
 use crate::context::Context;
 use crate::context::in_flight::ClaimedTask;
 use crate::control::registration::moved;
 use crate::control::{Backoff, answered, until};
+use crate::wakeup::claimer::ClaimerWakeup;
 
 /// Name of the claims in the errors of the worker.
 const CLAIM: &str = "claims";
@@ -53,11 +54,11 @@ pub(crate) struct Claimer {
     pub(crate) profiles: Vec<String>,
     /// Those of the profiles that are targets. Their readers take one task at a time.
     pub(crate) targets: Vec<String>,
-    /// Targets that are held back: nothing is claimed for their readers.
-    pub(crate) held_targets: watch::Receiver<Vec<String>>,
     pub(crate) poll_interval: Duration,
     pub(crate) batch_sizes: BatchSizes,
-    pub(crate) weights: watch::Receiver<Weights>,
+    pub(crate) wakeup: ClaimerWakeup,
+    pub(crate) policy: watch::Receiver<ClaimPolicy>,
+    pub(crate) orders: watch::Receiver<Orders>,
     pub(crate) context: Arc<Context>,
     /// Tokio tasks that the shutdown of the worker waits for.
     pub(crate) tasks: TaskTracker,
@@ -105,7 +106,7 @@ impl Claimer {
                     state.cadence.failed(Instant::now());
                     let doubtful = error.session_in_doubt();
                     connected = connected.filter(|to| !doubtful && self.usable(to));
-                    self.context.wakeup.set_claimer_connected(connected.is_some());
+                    self.wakeup.set_connected(connected.is_some());
                 }
             }
             tokio::select! {
@@ -128,7 +129,7 @@ impl Claimer {
             Some(connected) => connected,
             None => {
                 let new = answered(self.connect()).await?;
-                self.context.wakeup.set_claimer_connected(true);
+                self.wakeup.set_connected(true);
                 connected.insert(new)
             }
         };
@@ -142,8 +143,8 @@ impl Claimer {
                 state.idle.push(idle_reader);
             }
             state.idle.retain(|idle_reader| !idle_reader.reply.is_closed());
-            if self.context.wakeup.draining() {
-                self.context.wakeup.set_idle(self.context.in_flight.count() == 0);
+            if self.orders.borrow().draining {
+                self.wakeup.set_idle(self.context.in_flight.count() == 0);
             } else if !state.idle.is_empty() {
                 self.claim_for_idle_readers(claims, state).await?;
                 state.backoff.reset();
@@ -165,8 +166,8 @@ impl Claimer {
                     Some(idle_reader) => state.idle.push(idle_reader),
                     None => return Ok(()),
                 },
-                () = self.context.wakeup.notified() => {
-                    state.cadence.notified(self.context.wakeup.sweep_requested(), &mut state.lanes);
+                () = self.wakeup.woken() => {
+                    state.cadence.notified(self.wakeup.sweep_requested(), &mut state.lanes);
                 }
                 () = sleep_until(state.cadence.reconcile_at().into()) => {}
                 () = sleep_until(poll_at.into()), if polls => state.cadence.polled(&mut state.lanes),
@@ -190,7 +191,7 @@ impl Claimer {
                 lanes.retain(|lane| free.contains(&(&*lane.run_as, lane.priority)));
                 if !lanes.is_empty() {
                     let exclusive = answered(claims.watch_lanes(&lanes, WATCH_RECORD)).await?;
-                    self.context.wakeup.request_permits();
+                    self.wakeup.request_permits();
                     state.cadence.watches(exclusive, now);
                 }
                 Ok(false)
@@ -207,7 +208,7 @@ impl Claimer {
 
     /// Returns of which profiles and priorities an idle reader may take tasks.
     fn free_readers<'a>(&self, idle: &'a [IdleReader]) -> BTreeSet<(&'a str, Priority)> {
-        let reserved = self.context.wakeup.reserved_readers();
+        let reserved = self.orders.borrow().reserved_readers.clone();
         let priorities = |reader: &'a IdleReader| {
             let kept = reader.is_reserved(&reserved);
             let all = Priority::ALL.iter().copied();
@@ -221,7 +222,7 @@ impl Claimer {
     /// notified the other workers.
     async fn end_watch(&self, state: &mut State) -> Result<(), QueueError> {
         state.cadence.watch_ended();
-        if self.context.wakeup.peer_count() > 0 {
+        if self.policy.borrow().peer_count > 0 {
             answered(async { notify(&*self.context.control.get().await?).await }).await?;
         }
         Ok(())
@@ -264,7 +265,7 @@ impl Claimer {
         claims: &ClaimSession,
         state: &mut State,
     ) -> Result<(), QueueError> {
-        let requested = self.context.wakeup.take_sweep_request();
+        let requested = self.wakeup.take_sweep_request();
         let mut sweep = state.cadence.begin_claim(requested, &state.lanes, Instant::now());
         let mut found = self.claim_pass(claims, state, sweep).await?;
         while state.cadence.sweep_again(sweep, state.idle.len(), &state.lanes, Instant::now()) {
@@ -274,7 +275,7 @@ impl Claimer {
         if let Some(idle) =
             state.cadence.end_claim(found, self.context.in_flight.count(), sweep, Instant::now())
         {
-            self.context.wakeup.set_idle(idle);
+            self.wakeup.set_idle(idle);
         }
         Ok(())
     }
@@ -293,7 +294,7 @@ impl Claimer {
             let (lanes, next_after) = answered(reading).await?;
             state.lanes.set_nonempty(lanes, next_after, Instant::now());
         }
-        let reserved = self.context.wakeup.reserved_readers();
+        let reserved = self.orders.borrow().reserved_readers.clone();
         let mut by_profile: BTreeMap<(Arc<str>, bool), Vec<IdleReader>> = BTreeMap::new();
         for idle_reader in state.idle.drain(..) {
             let kept = idle_reader.is_reserved(&reserved);
@@ -334,12 +335,12 @@ impl Claimer {
         mut sweep: bool,
     ) -> Result<bool, QueueError> {
         let mut found = false;
-        if self.held_targets.borrow().iter().any(|target| target == run_as) {
+        if self.policy.borrow().held_targets.iter().any(|target| target == run_as) {
             return Ok(found);
         }
         let in_target = self.targets.iter().any(|target| target == run_as);
         while !state.idle.is_empty() {
-            let weights = self.weights.borrow().clone();
+            let weights = self.policy.borrow().weights.clone();
             let round =
                 ClaimRound { readers: state.idle.len(), run_as, only, sweep, weights: &weights };
             let requests = state.lanes.requests(
@@ -378,7 +379,7 @@ impl Claimer {
         }
         let found = !claimed.is_empty();
         if found {
-            self.context.wakeup.mark_tasks_found();
+            self.wakeup.mark_tasks_found();
         }
         self.assign(state, readers, claimed);
         Ok(found)
@@ -415,7 +416,7 @@ impl Claimer {
     fn release(&self, task: ClaimedTask) {
         let context = Arc::clone(&self.context);
         self.tasks.spawn(async move {
-            release_unstarted(&context.control, &context.wakeup, task).await;
+            release_unstarted(&context.control, &context.claimer, task).await;
         });
     }
 
@@ -423,7 +424,7 @@ impl Claimer {
     /// because the answer to the claim was lost. Runs between two claims, so that no claim is on
     /// its way.
     async fn reconcile(&self, state: &mut State) -> Result<(), QueueError> {
-        let requested = self.context.wakeup.take_reconcile();
+        let requested = self.wakeup.take_reconcile();
         if !state.cadence.reconcile_due(requested, Instant::now()) {
             return Ok(());
         }
@@ -442,7 +443,7 @@ impl Claimer {
                 released,
                 "released tasks that this worker had claimed but that no reader was running"
             );
-            self.context.wakeup.request_sweep();
+            self.context.claimer.request_sweep();
         }
         state.cadence.reconciled(Instant::now());
         Ok(())

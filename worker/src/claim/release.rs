@@ -7,13 +7,17 @@ use queue::{Claim, Disposition};
 
 use crate::context::in_flight::ClaimedTask;
 use crate::control::Control;
-use crate::wakeup::Wakeup;
+use crate::wakeup::claimer::ClaimerHandle;
 
 /// Releases a task that was not started, and requests a sweep so that it is claimed again.
-pub(crate) async fn release_unstarted(control: &Control, wakeup: &Wakeup, task: ClaimedTask) {
+pub(crate) async fn release_unstarted(
+    control: &Control,
+    claimer: &ClaimerHandle,
+    task: ClaimedTask,
+) {
     release_claim(control, &task.claim, Duration::ZERO).await;
     drop(task.in_flight_guard);
-    wakeup.request_sweep();
+    claimer.request_sweep();
 }
 
 /// Releases a claim, so that the task runs again after `wait`.

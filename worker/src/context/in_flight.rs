@@ -10,7 +10,7 @@ use queue::{Claim, LimitId, Mode, RunId, TaskId, Token, scan};
 use tokio::sync::watch;
 
 use crate::telemetry::traces::task_trace::TaskTrace;
-use crate::wakeup::Wakeup;
+use crate::wakeup::ItemSender;
 
 /// Reason for stopping a running task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +48,10 @@ impl InFlightTask {
 #[derive(Clone)]
 pub(crate) struct InFlight {
     tasks: Arc<Mutex<HashMap<TaskId, InFlightTask>>>,
-    wakeup: Arc<Wakeup>,
+    /// Limits of tasks that have ended, for whose permits other tasks may wait.
+    released_limits: ItemSender<LimitId>,
+    /// Runs of tasks that have ended.
+    ended_runs: ItemSender<RunId>,
 }
 
 /// A claimed task, registered as in flight until this is dropped.
@@ -93,8 +96,8 @@ pub(crate) struct InFlightGuard {
 
 impl InFlight {
     /// Creates an empty registry.
-    pub(crate) fn new(wakeup: Arc<Wakeup>) -> Self {
-        Self { tasks: Arc::default(), wakeup }
+    pub(crate) fn new(released_limits: ItemSender<LimitId>, ended_runs: ItemSender<RunId>) -> Self {
+        Self { tasks: Arc::default(), released_limits, ended_runs }
     }
 
     /// Registers a claim for the reader with this session. This precedes any stop signal for the
@@ -159,7 +162,7 @@ impl Drop for InFlightGuard {
         if tasks.get(&self.id).is_some_and(|task| task.token == self.token) {
             tasks.remove(&self.id);
         }
-        self.in_flight.wakeup.released_limits.add(self.limits.drain(..));
-        self.in_flight.wakeup.runs_to_advance.add(self.run);
+        self.in_flight.released_limits.add(self.limits.drain(..));
+        self.in_flight.ended_runs.add(self.run);
     }
 }

@@ -10,13 +10,16 @@ use queue::heartbeat::{
 };
 use queue::server::server;
 use queue::{QueueError, prune, sequences};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tokio_postgres::Client;
 
+use crate::claim::policy::Orders;
 use crate::context::Context;
 use crate::control::{DedicatedSession, with_timeout};
 use crate::duties::duty::Duty;
 use crate::telemetry::sd_notify::SdNotify;
+use crate::wakeup::{Waker, Wakeup};
 
 /// Logged by a worker that is not registered although it was.
 const DECLARED_DEAD: &str = "the fleet considered this worker dead; registering again";
@@ -26,6 +29,11 @@ pub(crate) struct Heartbeat {
     context: Arc<Context>,
     registration: WorkerRegistration,
     sd_notify: SdNotify,
+    /// Woken for an immediate heartbeat, whose response has news such as a cancel request.
+    wakeup: Wakeup,
+    orders: watch::Sender<Orders>,
+    /// Wakes the maintenance, when history has no partition for today, or maybe none for the next days.
+    maintenance: Waker,
     /// The control session, on which the worker is registered; `None` after the connection was
     /// lost.
     session: Option<DedicatedSession>,
@@ -41,9 +49,18 @@ impl Heartbeat {
         context: Arc<Context>,
         registration: WorkerRegistration,
         sd_notify: SdNotify,
+        (wakeup, maintenance): (Wakeup, Waker),
     ) -> Result<Self, QueueError> {
-        let mut it =
-            Self { context, registration, sd_notify, session: None, next_at: Instant::now() };
+        let mut it = Self {
+            context,
+            registration,
+            sd_notify,
+            wakeup,
+            orders: watch::Sender::default(),
+            maintenance,
+            session: None,
+            next_at: Instant::now(),
+        };
         it.sd_notify.warn_if_watchdog_is_short(it.max_heartbeat_gap());
         it.session = Some(it.register().await?);
         Ok(it)
@@ -57,13 +74,13 @@ impl Heartbeat {
         let session = self.context.control.control_session().await?;
         prune::prepare_history(&session.client, 0).await?;
         repair_sequences(&session.client).await;
-        let draining = self.context.wakeup.draining();
+        let draining = self.orders.borrow().draining;
         let new = register(&session.client, &self.registration, draining).await?;
         if new && self.context.control.registration().registrations() > 0 {
             tracing::warn!("{DECLARED_DEAD}");
         }
         self.context.control.registration().registered(server(&session.client).await?);
-        self.context.wakeup.request_maintenance();
+        self.maintenance.wake();
         Ok(session)
     }
 
@@ -123,7 +140,7 @@ impl Heartbeat {
                 // reclaimed tasks as lost.
                 self.context.metrics.heartbeat("unknown");
                 tracing::warn!("{DECLARED_DEAD}");
-                let draining = self.context.wakeup.draining();
+                let draining = self.orders.borrow().draining;
                 let registered = register(client, &self.registration, draining);
                 with_timeout(REGISTRATION_TIMEOUT, registered).await?;
                 if let Some(orders) =
@@ -136,13 +153,19 @@ impl Heartbeat {
         Ok(())
     }
 
+    /// Returns a receiver of the orders for this worker.
+    pub(crate) fn orders(&self) -> watch::Receiver<Orders> {
+        self.orders.subscribe()
+    }
+
     fn apply(&self, orders: &HeartbeatResponse) {
-        let Context { wakeup, in_flight, .. } = &*self.context;
-        wakeup.set_draining(orders.draining);
-        self.context.reader_sessions.set_superusers(&orders.superusers);
-        wakeup.set_reserved_readers(&orders.reserved);
+        let Context { claimer, in_flight, reader_sessions, .. } = &*self.context;
+        if self.orders.send_if_modified(|known| update(known, orders)) {
+            claimer.notify();
+        }
+        reader_sessions.set_superusers(&orders.superusers);
         if orders.history_missing {
-            wakeup.request_maintenance();
+            self.maintenance.wake();
         }
         for id in &orders.cancel {
             in_flight.cancel(*id);
@@ -151,6 +174,25 @@ impl Heartbeat {
             in_flight.mark_lost(*token);
         }
     }
+}
+
+/// Updates and logs the orders. Returns whether any of them has changed.
+fn update(known: &mut Orders, new: &HeartbeatResponse) -> bool {
+    let mut changed = false;
+    if std::mem::replace(&mut known.draining, new.draining) != new.draining {
+        changed = true;
+        match new.draining {
+            true => tracing::info!("an operator has started the drain of this worker"),
+            false => tracing::info!("an operator has ended the drain of this worker"),
+        }
+    }
+    if known.reserved_readers != new.reserved {
+        changed = true;
+        known.reserved_readers.clone_from(&new.reserved);
+        let readers: u32 = new.reserved.values().sum();
+        tracing::info!(readers, "readers reserved for reserved tasks");
+    }
+    changed
 }
 
 /// Repairs the sequences. An error is only logged, because tasks can run without the repair: only
@@ -174,7 +216,7 @@ impl Duty for Heartbeat {
     async fn next(&mut self) -> Option<()> {
         if let Some(session) = &self.session {
             tokio::select! {
-                () = self.context.wakeup.heartbeat_requested() => {}
+                () = self.wakeup.woken() => {}
                 // Reconnects at once, because without this session the other workers consider the
                 // worker dead.
                 () = session.ended.cancelled() => {}

@@ -14,6 +14,7 @@ use tokio::time::sleep_until;
 use crate::context::Context;
 use crate::control::answered;
 use crate::duties::duty::{Duty, StopAt};
+use crate::wakeup::Wakeup;
 
 /// Number of attempts to drop a partition that a reader of history holds.
 const DROP_ATTEMPTS: u32 = 10;
@@ -21,6 +22,8 @@ const DROP_ATTEMPTS: u32 = 10;
 /// Maintains the history. The interval has jitter, so that workers start at different times.
 pub(crate) struct Maintenance {
     context: Arc<Context>,
+    /// Woken when partitions of history may be missing.
+    wakeup: Wakeup,
     /// Time of the next whole maintenance. Requests do not postpone it.
     next_at: Instant,
 }
@@ -35,8 +38,8 @@ pub(crate) enum Work {
 }
 
 impl Maintenance {
-    pub(crate) fn new(context: Arc<Context>) -> Self {
-        Self { context, next_at: Instant::now() + interval() }
+    pub(crate) fn new(context: Arc<Context>, wakeup: Wakeup) -> Self {
+        Self { context, wakeup, next_at: Instant::now() + interval() }
     }
 
     /// Deletes the rows of a part. Returns their number.
@@ -93,7 +96,7 @@ impl Duty for Maintenance {
                 self.next_at = Instant::now() + interval();
                 Some(Work::All)
             }
-            () = self.context.wakeup.maintenance_requested() => Some(Work::Prepare),
+            () = self.wakeup.woken() => Some(Work::Prepare),
         }
     }
 

@@ -15,6 +15,7 @@ use tokio_postgres::Client;
 use crate::context::Context;
 use crate::control::{answered, until};
 use crate::duties::duty::Duty;
+use crate::wakeup::{Items, Wakeup};
 
 /// A run that looks at the limits that tasks wait for is followed by a rest of this many times its
 /// duration, so that such runs take at most a tenth of the time.
@@ -26,8 +27,14 @@ const MAX_REST: Duration = Duration::from_secs(1);
 /// locks the row of its limit.
 pub(crate) struct PermitGranter {
     context: Arc<Context>,
-    /// Set by the poller: whether limits need work.
-    limits_pending: watch::Receiver<bool>,
+    /// Limits of tasks that have ended in this process.
+    released: Items<LimitId>,
+    /// Woken when new tasks may be waiting for permits.
+    wakeup: Wakeup,
+    /// Set by the poller.
+    polled: watch::Receiver<PolledLimits>,
+    /// Limits that the next run processes.
+    free: Vec<LimitId>,
     /// Time at which a rate or an active period frees further permits.
     due_at: Option<Instant>,
     /// The last limit of the previous run, if the next run continues after it.
@@ -35,6 +42,15 @@ pub(crate) struct PermitGranter {
     /// Time before which no run looks at the limits that tasks wait for. If tasks wait for many
     /// limits, such a run takes long.
     rest_until: Instant,
+}
+
+/// What the poller finds about limits.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PolledLimits {
+    /// Whether there are limits.
+    pub(crate) exist: bool,
+    /// Whether limits need work.
+    pub(crate) pending: bool,
 }
 
 /// The limits to process.
@@ -49,22 +65,28 @@ pub(crate) enum Scope {
 }
 
 impl PermitGranter {
-    pub(crate) fn new(context: Arc<Context>, limits_pending: watch::Receiver<bool>) -> Self {
-        Self { context, limits_pending, due_at: None, after: None, rest_until: Instant::now() }
+    pub(crate) fn new(
+        context: Arc<Context>,
+        released: Items<LimitId>,
+        wakeup: Wakeup,
+        polled: watch::Receiver<PolledLimits>,
+    ) -> Self {
+        let (free, rest_until) = (Vec::new(), Instant::now());
+        Self { context, released, wakeup, polled, free, due_at: None, after: None, rest_until }
     }
 
     async fn grant(&mut self, scope: Scope) -> Result<Granted, QueueError> {
-        let Self { context, after, .. } = self;
+        let Self { context, after, free, .. } = self;
         let client = context.control.get().await?;
         match scope {
-            Scope::Released => grant(&*client, &context.wakeup.released_limits.take()).await,
+            Scope::Released => grant(&*client, &std::mem::take(free)).await,
             Scope::All => match reconcile_limits(&*client).await {
                 Ok(false) => Ok(Granted::default()),
                 Ok(true) => grant_waiting(&client, after).await,
                 Err(error) => {
                     // The tasks that wait for other limits must not wait for the cause of the error.
                     if grant_waiting(&client, after).await?.tasks > 0 {
-                        context.wakeup.request_sweep();
+                        context.claimer.request_sweep();
                     }
                     Err(error)
                 }
@@ -92,28 +114,33 @@ impl Duty for PermitGranter {
     type Cause = Scope;
 
     async fn next(&mut self) -> Option<Scope> {
-        let Self { context, limits_pending, due_at, after, rest_until } = self;
-        let wakeup = &context.wakeup;
+        let Self { released, wakeup, polled, free, due_at, after, rest_until, .. } = self;
         let waiting = async {
             sleep_until((*rest_until).into()).await;
             loop {
                 tokio::select! {
-                    changed = limits_pending.changed() => {
+                    changed = polled.changed() => {
                         changed.ok()?;
-                        if *limits_pending.borrow_and_update() {
+                        if polled.borrow_and_update().pending {
                             return Some(Scope::All);
                         }
                     }
-                    () = wakeup.permits_requested() => if *limits_pending.borrow() || wakeup.limits_exist() {
-                        return Some(Scope::Waiting);
-                    },
+                    () = wakeup.woken() => {
+                        let limits = *polled.borrow();
+                        if limits.pending || limits.exist {
+                            return Some(Scope::Waiting);
+                        }
+                    }
                     () = until(*due_at) => return Some(Scope::Waiting),
                     () = ready(()), if after.is_some() => return Some(Scope::Waiting),
                 }
             }
         };
         tokio::select! {
-            () = wakeup.released_limits.added() => Some(Scope::Released),
+            limits = released.take() => {
+                free.extend(limits);
+                Some(Scope::Released)
+            }
             scope = waiting => scope,
         }
     }
@@ -124,7 +151,7 @@ impl Duty for PermitGranter {
         let due_at = self.due_at.take();
         let granted = answered(self.grant(scope)).await?;
         if granted.tasks > 0 {
-            self.context.wakeup.request_sweep();
+            self.context.claimer.request_sweep();
         }
         let due = granted.next_in.map(|wait| Instant::now() + wait);
         let pending = due_at.filter(|at| *at > Instant::now());

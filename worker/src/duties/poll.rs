@@ -19,9 +19,12 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_postgres::Client;
 
+use crate::claim::policy::ClaimPolicy;
 use crate::context::Context;
 use crate::control::answered;
 use crate::duties::duty::Duty;
+use crate::duties::permit_granter::PolledLimits;
+use crate::wakeup::ItemSender;
 
 /// Name of the check of conditions among the worker's errors.
 const CONDITIONS: &str = "conditions of queues";
@@ -44,37 +47,36 @@ pub(crate) struct Poller {
     first: bool,
 }
 
-/// Channels from the poller to other parts of the process.
-#[derive(Clone)]
+/// Channels from the poller to the parts of the process that own their receiving ends.
 pub(crate) struct PollChannels {
+    /// Runs to advance, for the run advancer.
+    runs: ItemSender<RunId>,
     /// When the next scheduled task is due, for the promoter.
     pub(crate) next_due: watch::Sender<Option<Instant>>,
     /// What the scheduler has to do, and when.
     pub(crate) scheduler_work: watch::Sender<SchedulerWork>,
-    /// Whether limits need work, for the permit granter.
-    pub(crate) limits_pending: watch::Sender<bool>,
+    /// For the permit granter.
+    pub(crate) limits: watch::Sender<PolledLimits>,
     /// Whether notifications are due, for the notifier.
     pub(crate) notifications_due: watch::Sender<bool>,
-    /// Weights of the priorities, for the claimer.
-    pub(crate) weights: watch::Sender<Weights>,
+    /// For the claimer, and the listener that wakes it.
+    pub(crate) claim_policy: watch::Sender<ClaimPolicy>,
     /// Targets that have conditions, for their checks.
     pub(crate) targets_to_check: watch::Sender<Vec<String>>,
-    /// Targets that are held back, for the claimer.
-    pub(crate) held_targets: watch::Sender<Vec<String>>,
     /// The other workers, for the reclaimer.
     pub(crate) peer_snapshots: watch::Sender<PeerSnapshot>,
 }
 
-impl Default for PollChannels {
-    fn default() -> Self {
+impl PollChannels {
+    pub(crate) fn new(runs: ItemSender<RunId>) -> Self {
         Self {
+            runs,
             next_due: watch::Sender::default(),
             scheduler_work: watch::Sender::default(),
-            limits_pending: watch::Sender::default(),
+            limits: watch::Sender::default(),
             notifications_due: watch::Sender::default(),
-            weights: watch::Sender::default(),
+            claim_policy: watch::Sender::default(),
             targets_to_check: watch::Sender::default(),
-            held_targets: watch::Sender::default(),
             peer_snapshots: watch::Sender::new(PeerSnapshot::empty(Instant::now())),
         }
     }
@@ -108,9 +110,9 @@ impl Poller {
         let client = context.control.get().await?;
         let polled_at = Instant::now();
         // A claimer that finds tasks need not be notified of pending tasks.
-        let claims = context.wakeup.claims_with_tasks();
+        let claims = context.claimer.claims_with_tasks();
         let found = std::mem::replace(&mut self.claims_seen, claims) != claims;
-        let busy = found && !context.wakeup.is_idle();
+        let busy = found && !context.claimer.is_idle();
         let (peers, unregistered) = self.peer_sampling.include_peers(rand::rng().random());
         // Runs that cannot be advanced now do not hide the later ones, nor a steady flow of new runs
         // the first ones.
@@ -119,25 +121,28 @@ impl Poller {
         let wanted = PollOptions { peers, unregistered, pending: !busy, runs_after };
         let polled = poll(&*client, context.worker, &self.served, wanted).await?;
         if polled.pending && wanted.pending {
-            context.wakeup.request_sweep();
+            context.claimer.request_sweep();
         }
         if runs_after == self.runs_after {
             self.runs_after = polled.runs_after;
         }
-        context.wakeup.polled_runs.add(polled.runs);
+        channels.runs.add(polled.runs);
         // A blocked task can wait for a limit that does not exist any more.
         let limits_pending = polled.blocked || polled.limits && polled.pending;
-        context.wakeup.set_limits_exist(polled.limits);
-        channels.limits_pending.send_replace(limits_pending);
+        let limits = PolledLimits { exist: polled.limits, pending: limits_pending };
+        channels.limits.send_replace(limits);
         channels.notifications_due.send_replace(polled.notifications_due);
-        channels.weights.send_replace(Weights::new(polled.weights));
         channels.targets_to_check.send_replace(polled.targets_to_check);
-        let was_held = channels.held_targets.send_replace(polled.held_targets);
-        if was_held.iter().any(|target| !channels.held_targets.borrow().contains(target)) {
-            context.wakeup.request_sweep();
-        }
         self.peer_sampling.record(polled.peers.as_deref(), rand::rng().random());
-        context.wakeup.set_peer_count(self.peer_sampling.peer_count());
+        let before = channels.claim_policy.send_replace(ClaimPolicy {
+            weights: Weights::new(polled.weights),
+            held_targets: polled.held_targets,
+            peer_count: self.peer_sampling.peer_count(),
+        });
+        let held = |target| channels.claim_policy.borrow().held_targets.contains(target);
+        if !before.held_targets.iter().all(held) {
+            context.claimer.request_sweep();
+        }
         // An outdated answer makes the promoter or the scheduler run too early at worst. It must not
         // count as an observation of the peers, whose heartbeats the stalled server delays as well.
         channels.next_due.send_replace(polled.next_due_in.map(|wait| polled_at + wait));
@@ -174,7 +179,7 @@ impl Poller {
             Ok(ended) => {
                 errors.clear(CONDITIONS);
                 if ended > 0 {
-                    self.context.wakeup.request_sweep();
+                    self.context.claimer.request_sweep();
                 }
             }
             Err(error) => {

@@ -49,7 +49,7 @@ impl Duty for Promoter {
                 answered(async { promote(&*self.context.control.get().await?).await }).await?;
             tasks += promoted.tasks;
             if promoted.tasks > 0 {
-                self.context.wakeup.request_sweep();
+                self.context.claimer.request_sweep();
             }
             if promoted.tasks < 1000 {
                 break promoted.next_due_in;

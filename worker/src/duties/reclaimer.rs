@@ -99,7 +99,7 @@ pub(crate) async fn report(context: &Context, dead: DeadWorker, reclaimed: &Recl
             worker = %dead.worker, released = ?reclaimed.released, ended = ?reclaimed.ended,
             "reclaimed the tasks of a dead worker"
         );
-        context.wakeup.request_sweep();
+        context.claimer.request_sweep();
         if context.traces.enabled()
             && let Err(error) = answered(trace(context, dead, reclaimed)).await
         {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use fleet_decisions::scheduler_work::{DueWork, SchedulerWork};
-use queue::QueueError;
+use queue::{QueueError, RunId};
 use schedule::backfill::{self, AdvanceSummary};
 use schedule::tick::{TickSummary, enforce_deadlines, next_tick_in, tick_due, tick_next};
 use schedule::zone_data::zone_data;
@@ -16,6 +16,7 @@ use crate::context::Context;
 use crate::control::{answered, until};
 use crate::duties::duty::{Duty, StopAt};
 use crate::duties::trigger_evaluator::TriggerEvaluator;
+use crate::wakeup::{ItemSender, Wakeup};
 
 /// Ticks schedules. Any number of workers tick concurrently.
 pub(crate) struct Scheduler {
@@ -23,6 +24,10 @@ pub(crate) struct Scheduler {
     triggers: TriggerEvaluator,
     /// Set by the poller.
     polled: watch::Receiver<SchedulerWork>,
+    /// Woken when a run has ended in this process.
+    run_ended: Wakeup,
+    /// Runs to advance, because their timeout has passed.
+    timed_out: ItemSender<RunId>,
     work: SchedulerWork,
     /// Whether a backfill may continue when a run ends.
     awaits_runs: bool,
@@ -33,16 +38,18 @@ impl Scheduler {
         context: Arc<Context>,
         triggers: TriggerEvaluator,
         polled: watch::Receiver<SchedulerWork>,
+        (run_ended, timed_out): (Wakeup, ItemSender<RunId>),
     ) -> Self {
         tracing::info!("time zones of schedules: {}", zone_data().describe());
-        Self { context, triggers, polled, work: SchedulerWork::default(), awaits_runs: false }
+        let work = SchedulerWork::default();
+        Self { context, triggers, polled, run_ended, timed_out, work, awaits_runs: false }
     }
 
     async fn tick(&self) -> Result<TickSummary, QueueError> {
         let mut client = self.context.control.get().await?;
         let ticked = tick_due(&mut client).await?;
         if ticked.fired > 0 {
-            self.context.wakeup.notify();
+            self.context.claimer.notify();
         }
         Ok(ticked)
     }
@@ -55,7 +62,7 @@ impl Scheduler {
                 let mut client = self.context.control.get().await?;
                 let ticked = tick_next(&mut client).await?;
                 if ticked.fired > 0 {
-                    self.context.wakeup.notify();
+                    self.context.claimer.notify();
                 }
                 Ok(ticked)
             });
@@ -77,7 +84,7 @@ impl Scheduler {
         let mut client = self.context.control.get().await?;
         let advanced = backfill::advance(&mut client).await?;
         if advanced.fired > 0 {
-            self.context.wakeup.notify();
+            self.context.claimer.notify();
             tracing::debug!(fired = advanced.fired, "advanced backfills");
         }
         Ok(advanced)
@@ -130,7 +137,7 @@ impl Scheduler {
 
     /// Marks late runs, and cancels runs whose timeout has passed.
     async fn enforce_deadlines(&mut self) -> Result<(), QueueError> {
-        let Context { control, wakeup, .. } = &*self.context;
+        let control = &self.context.control;
         let missed = answered(async { enforce_deadlines(&*control.get().await?).await }).await?;
         if missed.late > 0 {
             tracing::warn!(late = missed.late, "runs have missed their deadlines");
@@ -138,7 +145,7 @@ impl Scheduler {
         for run in &missed.timed_out {
             tracing::warn!(%run, "run timed out");
         }
-        wakeup.runs_to_advance.add(missed.timed_out);
+        self.timed_out.add(missed.timed_out);
         // The next poll finds the next deadline, and a run that another session has locked.
         self.work.deadline_at = None;
         Ok(())
@@ -180,7 +187,7 @@ impl Duty for Scheduler {
                     self.work = *self.polled.borrow_and_update();
                 }
                 () = until(self.work.next_at()) => {}
-                () = self.context.wakeup.run_ended(), if self.awaits_runs => {
+                () = self.run_ended.woken(), if self.awaits_runs => {
                     self.work.backfills = true;
                 }
             }

@@ -102,7 +102,7 @@ impl TriggerEvaluator {
         let client = self.context.control.get().await?;
         let evaluated = tick_trigger(&*client, request, measured).await?;
         if evaluated.0 {
-            self.context.wakeup.notify();
+            self.context.claimer.notify();
         }
         Ok(evaluated)
     }

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use conninfo::{ConnectionTarget, Environment};
-use fleet_decisions::weights::Weights;
-use queue::WorkerId;
-use tokio::sync::watch;
+use queue::{LimitId, RunId, WorkerId};
 
 use crate::attempt::call::handlers::Handlers;
 use crate::attempt::output::progress::ProgressReporter;
@@ -15,6 +13,7 @@ use crate::context::in_flight::InFlight;
 use crate::context::reader_sessions::ReaderSessions;
 use crate::control::Control;
 use crate::duties::notifier::Destinations;
+use crate::duties::poll::PollChannels;
 use crate::login::Login;
 use crate::shutdown::{Shutdown, Tasks};
 use crate::startup::config::Config;
@@ -23,7 +22,8 @@ use crate::startup::settings::Settings;
 use crate::startup::{destinations, traces};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::traces::exporter::Exporter;
-use crate::wakeup::Wakeup;
+use crate::wakeup::claimer::{ClaimerWakeup, claimer};
+use crate::wakeup::{ItemSender, Items, Wakeup, items, wakeup};
 
 /// What readers and services are made of.
 pub(crate) struct Parts {
@@ -33,16 +33,28 @@ pub(crate) struct Parts {
     pub(crate) own_login: bool,
     /// Logins for task SQL, the login of tasks without a profile first.
     pub(crate) logins: Vec<Login>,
-    pub(crate) weights: watch::Sender<Weights>,
-    pub(crate) held_targets: watch::Sender<Vec<String>>,
     pub(crate) progress: ProgressReporter,
     pub(crate) destinations: Destinations,
     pub(crate) span_exporter: Option<Exporter>,
     pub(crate) handlers: Handlers,
 }
 
+/// Ends of channels that the services own.
+pub(crate) struct Channels {
+    /// For the permit granter.
+    pub(crate) permits: Wakeup,
+    pub(crate) released_limits: Items<LimitId>,
+    /// For the run advancer.
+    pub(crate) ended_runs: Items<RunId>,
+    pub(crate) polled_runs: Items<RunId>,
+    /// For the scheduler.
+    pub(crate) timed_out_runs: ItemSender<RunId>,
+    /// For the poller.
+    pub(crate) polls: PollChannels,
+}
+
 impl Parts {
-    /// Makes the parts of a worker that runs calls with these handlers.
+    /// Makes the parts of a worker that runs calls with these handlers, and the channels between them.
     ///
     /// # Errors
     /// A connection string, a destination or a setting of traces is invalid, or its file cannot be
@@ -52,7 +64,7 @@ impl Parts {
         environment: &Environment,
         handlers: Handlers,
         on_attempt_end: Option<AttemptEndHook>,
-    ) -> anyhow::Result<Self> {
+    ) -> anyhow::Result<(Self, ClaimerWakeup, Channels)> {
         let target = ConnectionTarget::from_source(config.database.clone(), environment)?;
         let metrics = Metrics::new(readers(&config))?;
         let worker = WorkerId::random();
@@ -64,31 +76,42 @@ impl Parts {
         let shutdown = Shutdown::default();
         let (traces, span_exporter) =
             traces::open(&config.settings, worker, &metrics, shutdown.end.clone())?;
-        let wakeup: Arc<Wakeup> = Arc::default();
+        let (permit_waker, permits) = wakeup();
+        let (claimer, claimer_wakeup) = claimer(permit_waker);
+        let (released, released_limits) = items();
+        let (ended, ended_runs) = items();
+        let (polled, polled_runs) = items();
+        let channels = Channels {
+            permits,
+            released_limits,
+            ended_runs,
+            polled_runs,
+            timed_out_runs: ended.clone(),
+            polls: PollChannels::new(polled),
+        };
         let context = Context {
             worker,
             control,
-            in_flight: InFlight::new(Arc::clone(&wakeup)),
+            in_flight: InFlight::new(released, ended),
             reader_sessions: ReaderSessions::default(),
-            wakeup,
+            claimer,
             metrics,
             traces,
             shutdown,
             tasks,
             on_attempt_end,
         };
-        Ok(Self {
+        let parts = Self {
             context: Arc::new(context),
             own_login: config.task.is_none(),
             logins,
-            weights: watch::Sender::default(),
-            held_targets: watch::Sender::default(),
             progress: ProgressReporter::default(),
             destinations,
             span_exporter,
             handlers,
             settings: config.settings,
-        })
+        };
+        Ok((parts, claimer_wakeup, channels))
     }
 
     /// Returns the number of all readers.

@@ -14,11 +14,10 @@ use tokio_util::task::TaskTracker;
 use crate::attempt::call::handlers::Handlers;
 use crate::context::Context;
 use crate::context::attempt_end::AttemptEndHook;
-use crate::duties::heartbeat::Heartbeat;
 use crate::startup::config::Config;
 use crate::startup::console::{self, BoundConsole, Console};
 use crate::startup::parts::Parts;
-use crate::startup::services::{self, Services};
+use crate::startup::services::{self, Registered, Services};
 use crate::startup::shutdown::{Signals, wait_for_readers};
 use crate::startup::{checks, readers};
 use crate::telemetry::sd_notify::SdNotify;
@@ -82,7 +81,7 @@ pub(crate) async fn run(
     program: Program,
 ) -> anyhow::Result<()> {
     let Program { mut signals, sd_notify, handlers, on_attempt_end } = program;
-    let mut parts = Parts::new(config, environment, handlers, on_attempt_end)?;
+    let (mut parts, claimer, channels) = Parts::new(config, environment, handlers, on_attempt_end)?;
     let _guard = DropGuard(Arc::clone(&parts.context));
     let http = match parts.settings.http {
         Some(address) => Some(
@@ -97,12 +96,14 @@ pub(crate) async fn run(
         started = start(&parts, &sd_notify, bound) => started?,
         _ = signals.next() => return Ok(()),
     };
-    let (heartbeat, console) = started;
-    let services = services::start(&mut parts, heartbeat, http);
+    let (registered, console) = started;
+    let policy = channels.polls.claim_policy.subscribe();
+    let orders = registered.heartbeat.orders();
+    let services = services::start(&mut parts, channels, registered, http);
     if let Some(console) = console {
         services.spawn(console.ended());
     }
-    let readers = readers::start(&mut parts);
+    let readers = readers::start(&mut parts, claimer, policy, orders);
     tracing::info!(
         worker = %parts.context.worker,
         readers = parts.readers(),
@@ -126,7 +127,7 @@ async fn start(
     parts: &Parts,
     sd_notify: &SdNotify,
     console: Option<BoundConsole>,
-) -> anyhow::Result<(Heartbeat, Option<Console>)> {
+) -> anyhow::Result<(Registered, Option<Console>)> {
     let Context { control, shutdown, .. } = &*parts.context;
     checks::check(&parts.context, &parts.logins, parts.own_login).await?;
     let console = match console {
@@ -173,7 +174,7 @@ async fn idle_timeout(parts: &Parts) {
     let Some(HumanDuration(limit)) = parts.settings.exit_when_idle else {
         return std::future::pending().await;
     };
-    let mut idle = parts.context.wakeup.subscribe_idle();
+    let mut idle = parts.context.claimer.idle();
     loop {
         if idle.wait_for(|idle| *idle).await.is_err() {
             return std::future::pending().await;
@@ -183,7 +184,7 @@ async fn idle_timeout(parts: &Parts) {
             _ = idle.wait_for(|idle| !*idle) => continue,
         }
         idle.mark_unchanged();
-        parts.context.wakeup.request_sweep();
+        parts.context.claimer.request_sweep();
         if idle.changed().await.is_ok() && *idle.borrow() {
             return;
         }

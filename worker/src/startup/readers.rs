@@ -3,19 +3,26 @@
 use std::sync::Arc;
 
 use fleet_decisions::batch_size::BatchSizes;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_util::task::TaskTracker;
 
 use crate::attempt::execute::Executor;
 use crate::attempt::in_target::recorder::Recorder;
 use crate::attempt::reader::Reader;
 use crate::claim::claimer::Claimer;
+use crate::claim::policy::{ClaimPolicy, Orders};
 use crate::startup::logins::numbered_readers;
 use crate::startup::parts::Parts;
 use crate::target::{names, targets};
+use crate::wakeup::claimer::ClaimerWakeup;
 
 /// Starts the claimer and all readers.
-pub(crate) fn start(parts: &mut Parts) -> TaskTracker {
+pub(crate) fn start(
+    parts: &mut Parts,
+    wakeup: ClaimerWakeup,
+    policy: watch::Receiver<ClaimPolicy>,
+    orders: watch::Receiver<Orders>,
+) -> TaskTracker {
     let tasks = TaskTracker::new();
     let context = &parts.context;
     let (idle_readers, idle_reader_receiver) = mpsc::unbounded_channel();
@@ -24,10 +31,11 @@ pub(crate) fn start(parts: &mut Parts) -> TaskTracker {
         queues: parts.settings.queues.clone(),
         profiles: parts.profiles(),
         targets: names(&targets(&parts.logins)),
-        held_targets: parts.held_targets.subscribe(),
         poll_interval: parts.settings.poll_interval.0,
         batch_sizes: batch_sizes.clone(),
-        weights: parts.weights.subscribe(),
+        wakeup,
+        policy,
+        orders,
         context: Arc::clone(context),
         tasks: tasks.clone(),
     };
