@@ -77,20 +77,7 @@ impl Notices {
             }
             return;
         }
-        if log.kept.len() >= MAX_NOTICES || log.bytes + message.len() > MAX_BYTES {
-            log.dropped += 1;
-            return;
-        }
-        log.bytes += message.len();
-        let mut kept = json!({ "severity": severity(notice), "message": message });
-        for (key, text) in [("detail", notice.detail()), ("hint", notice.hint())] {
-            if let Some(text) = text {
-                let text = truncate(text, MAX_BYTES_EACH);
-                log.bytes += text.len();
-                kept[key] = Value::from(text);
-            }
-        }
-        log.kept.push((owner.to_owned(), kept));
+        log.keep(owner, severity(notice), message, [notice.detail(), notice.hint()]);
     }
 
     /// Returns the notices that arrived since the last call, as a JSON array; `None` if there are
@@ -154,6 +141,32 @@ impl Notices {
     }
 }
 
+impl NoticeLog {
+    /// Keeps a notice if it fits, with all its texts. `further`: detail and hint.
+    fn keep(
+        &mut self,
+        owner: &str,
+        severity: Option<String>,
+        message: String,
+        further: [Option<&str>; 2],
+    ) {
+        let further = further.map(|text| text.map(|text| truncate(text, MAX_BYTES_EACH)));
+        let bytes = message.len() + further.iter().flatten().map(String::len).sum::<usize>();
+        if self.kept.len() >= MAX_NOTICES || self.bytes + bytes > MAX_BYTES {
+            self.dropped += 1;
+            return;
+        }
+        self.bytes += bytes;
+        let mut kept = json!({ "severity": severity, "message": message });
+        for (key, text) in ["detail", "hint"].into_iter().zip(further) {
+            if let Some(text) = text {
+                kept[key] = Value::from(text);
+            }
+        }
+        self.kept.push((owner.to_owned(), kept));
+    }
+}
+
 impl LiveNotices {
     fn record(&mut self, progress: Option<(Option<f64>, Option<&str>)>, notice: &DbError) {
         match progress {
@@ -207,7 +220,18 @@ fn parse_progress(message: &str) -> Option<(Option<f64>, Option<&str>)> {
 
 #[cfg(test)]
 mod tests {
-    use super::parse_progress;
+    use super::*;
+
+    #[test]
+    fn all_texts_of_the_notices_count_towards_their_size() {
+        let (mut log, text) = (NoticeLog::default(), "x".repeat(MAX_BYTES_EACH));
+        for _ in 0..MAX_NOTICES {
+            log.keep("", None, "y".repeat(512), [Some(&text), Some(&text)]);
+        }
+        let texts = log.kept.iter().flat_map(|(_, kept)| kept.as_object().unwrap().values());
+        let bytes: usize = texts.filter_map(Value::as_str).map(str::len).sum();
+        assert!((MAX_BYTES / 2..=MAX_BYTES).contains(&bytes), "{bytes} bytes");
+    }
 
     #[test]
     fn a_progress_notice_has_a_percentage_or_a_message_or_both() {
