@@ -202,6 +202,24 @@ async fn a_notice_of_a_commit_is_not_attributed_to_the_next_task() {
 }
 
 #[tokio::test]
+async fn a_task_that_runs_again_alone_because_of_a_notice_shows_its_notices_while_it_runs() {
+    let database = database().await;
+    database.execute("CREATE SEQUENCE in_chain; SELECT pg_advisory_lock(7)").await;
+    let _worker = Worker::start(&database, &ONE_READER);
+    until_chained(&database).await;
+    let noisy = "DO $$ BEGIN RAISE NOTICE 'own'; IF current_query() ~ 'worker[.]commit'
+        THEN PERFORM nextval('in_chain'); ELSE PERFORM pg_advisory_xact_lock(7); END IF; END $$";
+    let ids = enqueue(&database, &[MARK, noisy]).await;
+    let shown = "SELECT coalesce(max(notices->0->>'message'), '') FROM mill.running";
+    eventually("its notice is shown", async || database.value::<String>(shown).await == "own")
+        .await;
+    let in_chain = "SELECT is_called FROM in_chain";
+    assert!(database.value::<bool>(in_chain).await, "the task has not run in a chain before");
+    database.execute("SELECT pg_advisory_unlock(7)").await;
+    assert_eq!(database.outcome(ids[1]).await, "succeeded");
+}
+
+#[tokio::test]
 async fn tasks_with_parameters_limits_or_effects_outside_the_cluster_run_in_no_chain() {
     let options = [
         "params => '[]'",

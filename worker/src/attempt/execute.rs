@@ -103,6 +103,7 @@ impl Executor {
             if ran.is_ok() {
                 session.reset().await;
             }
+            tracking.follow(session.notices());
             begun = Instant::now();
             ran = self.in_transaction(session, task, begun, None).await;
         }

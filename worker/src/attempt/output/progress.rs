@@ -50,7 +50,6 @@ pub(crate) struct TrackingGuard {
 impl ProgressReporter {
     /// Attributes notices raised in the session to this task.
     pub(crate) fn track(&self, claim: &Claim, notices: &Notices) -> TrackingGuard {
-        notices.subscribe(Arc::clone(&self.shared.changed));
         let task = TrackedTask {
             token: claim.token(),
             begun: Instant::now(),
@@ -58,7 +57,9 @@ impl ProgressReporter {
             written: false,
         };
         self.shared.tasks.lock().tracked.insert(claim.id(), task);
-        TrackingGuard { shared: Arc::clone(&self.shared), id: claim.id() }
+        let guard = TrackingGuard { shared: Arc::clone(&self.shared), id: claim.id() };
+        guard.follow(notices);
+        guard
     }
 
     /// Resolves when there may be changes to publish.
@@ -102,6 +103,13 @@ impl ProgressReporter {
         }
         tasks.ended.extend(ended);
         self.shared.changed.notify_one();
+    }
+}
+
+impl TrackingGuard {
+    /// Publishes the notices of the statement that runs next, until they are taken.
+    pub(crate) fn follow(&self, notices: &Notices) {
+        notices.subscribe(Arc::clone(&self.shared.changed));
     }
 }
 
