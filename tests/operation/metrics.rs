@@ -392,22 +392,35 @@ async fn one_of_two_workers_exports_the_fleet_metrics() {
 async fn a_worker_without_its_database_lives_and_is_not_ready() {
     let mut own = PrivateDatabase::new(&[]).await;
     let address = free_address();
-    let flags = ["--readers", "1", "--heartbeat-interval", "500ms", "--http", &address];
+    let intervals = ["--heartbeat-interval", "500ms", "--fleet-metrics-interval", "300ms"];
+    let flags = [&["--readers", "1", "--http", &address][..], &intervals].concat();
     let _worker = Worker::start(&own.database, &flags);
     assert_eq!(until_status(&address, "/readyz", 200).await, "ready\n");
     until_status(&address, "/livez", 200).await;
+    let scraped = |seen: &Families, success: f64| {
+        let known = seen.contains_key("pgmill_fleet_scrape_success");
+        known && (sum(seen, "pgmill_fleet_scrape_success", &[]) - success).abs() < 0.5
+    };
+    metrics(&address, "the fleet is counted", |seen| scraped(seen, 1.0)).await;
 
     own.cluster.stop(Mode::Fast).unwrap();
     until_status(&address, "/readyz", 503).await;
     until_status(&address, "/livez", 200).await;
-    let errors =
-        |seen: &Families| sum(seen, "pgmill_heartbeats_total", &[("result", "error")]) > 0.0;
-    metrics(&address, "the failed heartbeats are counted", errors).await;
+    let errors = |seen: &Families| {
+        let of = |name| sum(seen, name, &[("result", "error")]);
+        of("pgmill_heartbeats_total") > 0.0 && of("pgmill_claims_total") > 0.0
+    };
+    let seen = metrics(&address, "failed heartbeats and claims are counted", errors).await;
+    let reconnects = sum(&seen, "pgmill_db_reconnects_total", &[]);
+    assert!(reconnects < 0.5, "{reconnects} reconnects to a server that is down");
+    metrics(&address, "the fleet cannot be counted", |seen| scraped(seen, 0.0)).await;
 
     own.cluster.start_again().unwrap();
     assert_eq!(until_status(&address, "/readyz", 200).await, "ready\n");
-    let back = |seen: &Families| sum(seen, "pgmill_db_reconnects_total", &[]) > 0.0;
+    // Of heartbeat, claimer and reader.
+    let back = |seen: &Families| sum(seen, "pgmill_db_reconnects_total", &[]) > 2.5;
     metrics(&address, "the worker has reconnected", back).await;
+    metrics(&address, "the fleet is counted again", |seen| scraped(seen, 1.0)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use fleet_decisions::batch_size::BatchSizes;
@@ -45,6 +46,8 @@ pub(crate) struct Reader {
     pub(crate) context: Arc<Context>,
     /// Results that are being recorded while the reader runs the next task.
     pub(crate) recording: TaskTracker,
+    /// Whether the last session was lost, and not closed by the reader.
+    pub(crate) lost: AtomicBool,
 }
 
 /// The claimed tasks that wait for the running one.
@@ -193,7 +196,7 @@ impl Reader {
             tracing::warn!(parent: &span, "claim lost, nothing was committed or recorded");
             self.context.claimer.reconcile();
         }
-        (session.reusable().await, result.rolled_back, result.not_started)
+        (self.reusable(session).await, result.rolled_back, result.not_started)
     }
 
     /// Counts the start of an attempt.
@@ -279,9 +282,13 @@ impl Reader {
                 opened = opened => opened,
             };
             match opened {
-                Ok(session) => return Some(session),
+                Ok(session) => {
+                    if self.lost.swap(false, Ordering::Relaxed) {
+                        self.context.metrics.reconnects.inc();
+                    }
+                    return Some(session);
+                }
                 Err(error) => {
-                    self.context.metrics.reconnects.inc();
                     let (reader, message) = (self.number, "could not open a session for tasks");
                     if failures == 0 {
                         tracing::warn!(reader, %error, message);
@@ -296,6 +303,12 @@ impl Reader {
                 () = backoff.wait() => {}
             }
         }
+    }
+
+    /// Returns the session if it is clean.
+    async fn reusable(&self, session: Session) -> Option<Session> {
+        self.lost.fetch_or(session.is_closed(), Ordering::Relaxed);
+        session.reusable().await
     }
 
     /// Waits for tasks. Returns `Some(None)` if the session is closed meanwhile or must not be used any
@@ -318,7 +331,10 @@ impl Reader {
         tokio::select! {
             biased;
             task = &mut answer => task.ok().map(Some),
-            () = session.ended() => Some(take_late_batch(answer)),
+            () = session.ended() => {
+                self.lost.store(true, Ordering::Relaxed);
+                Some(take_late_batch(answer))
+            }
             // The next session of this login is refused.
             () = becomes_superuser(counted) => Some(take_late_batch(answer)),
             () = self.context.shutdown.drain.cancelled() => take_late_batch(answer).map(Some),
@@ -355,7 +371,7 @@ impl Reader {
         }
         match opened {
             Some(opened) => (Some(session), Some(opened)),
-            None => (session.reusable().await, None),
+            None => (self.reusable(session).await, None),
         }
     }
 

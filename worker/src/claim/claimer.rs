@@ -78,6 +78,8 @@ struct State {
     backoff: Backoff,
     /// Whether the last claim has failed.
     failing: bool,
+    /// Whether the last session was lost.
+    lost: bool,
 }
 
 impl Claimer {
@@ -90,6 +92,7 @@ impl Claimer {
             cadence: ClaimCadence::new(self.poll_interval, Instant::now()),
             backoff: self.context.control.backoff(),
             failing: false,
+            lost: false,
         };
         while !self.context.shutdown.drain.is_cancelled() {
             match self.serve(&mut connected, &mut idle_readers, &mut state).await {
@@ -105,7 +108,9 @@ impl Claimer {
                     state.failing = true;
                     state.cadence.failed(Instant::now());
                     let doubtful = error.session_in_doubt();
+                    let before = connected.is_some();
                     connected = connected.filter(|to| !doubtful && self.usable(to));
+                    state.lost |= before && connected.is_none();
                     self.wakeup.set_connected(connected.is_some());
                 }
             }
@@ -129,6 +134,9 @@ impl Claimer {
             Some(connected) => connected,
             None => {
                 let new = answered(self.connect()).await?;
+                if std::mem::take(&mut state.lost) {
+                    self.context.metrics.reconnects.inc();
+                }
                 self.wakeup.set_connected(true);
                 connected.insert(new)
             }

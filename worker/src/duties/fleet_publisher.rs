@@ -20,7 +20,7 @@ use tokio_postgres::Client;
 use crate::context::Context;
 use crate::control::answered;
 use crate::duties::duty::Duty;
-use crate::telemetry::fleet_gauges::FleetCounts;
+use crate::telemetry::fleet_gauges::{self, FleetCounts};
 
 /// Maximum number of schedules that have series of their own, which bounds the load on Prometheus.
 const NAMED_SCHEDULES: i64 = 1000;
@@ -88,10 +88,12 @@ impl Duty for FleetPublisher {
 
     async fn run_once(&mut self, (): ()) -> Result<u64, QueueError> {
         let scraped = self.scrape().await;
-        if scraped.is_err() {
-            self.publisher = false;
-        }
-        self.metrics.publish(scraped.as_ref().ok().cloned().flatten());
+        // Whoever becomes the publisher meanwhile publishes as well, and the alert takes the maximum.
+        self.metrics.publish(match &scraped {
+            Ok(registry) => registry.clone(),
+            Err(_) if self.publisher => fleet_gauges::failed().ok(),
+            Err(_) => None,
+        });
         scraped.map(|registry| registry.is_some().into())
     }
 

@@ -1,6 +1,7 @@
 //! Starts the readers and the claimer that serves them.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use fleet_decisions::batch_size::BatchSizes;
 use tokio::sync::{mpsc, watch};
@@ -58,6 +59,7 @@ pub(crate) fn start(
             batch_sizes: batch_sizes.clone(),
             context: Arc::clone(context),
             recording: TaskTracker::new(),
+            lost: AtomicBool::new(false),
         };
         tasks.spawn(reader.run());
     }

@@ -36,8 +36,7 @@ impl FleetCounts {
         fill_targets(&new, &self.targets)?;
         fill_schedules(&new, self.schedules, &self.instants)?;
         fill_fleet(&new, &self.fleet)?;
-        let help = "1 if the last query for the fleet metrics succeeded, else 0";
-        new.whole("pgmill_fleet_scrape_success", help, 1)?;
+        scrape_success(&new, 1)?;
         let duration = self.duration.as_secs_f64();
         new.gauge(
             "pgmill_fleet_scrape_duration_seconds",
@@ -46,6 +45,21 @@ impl FleetCounts {
         )?;
         Ok(registry)
     }
+}
+
+/// Returns a registry that only shows that the counts are missing.
+///
+/// # Errors
+/// As [`FleetCounts::registry`].
+pub(crate) fn failed() -> Result<Registry> {
+    let registry = Registry::new();
+    scrape_success(&Registrar(&registry), 0)?;
+    Ok(registry)
+}
+
+fn scrape_success(new: &Registrar<'_>, value: i64) -> Result<()> {
+    let help = "1 if the last query for the fleet metrics succeeded, else 0";
+    new.whole("pgmill_fleet_scrape_success", help, value).map(drop)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "Prometheus knows floats only")]

@@ -221,7 +221,6 @@ impl Metrics {
 
     pub(crate) fn claim_failed(&self) {
         self.claims.with_label_values(&["", "error"]).inc();
-        self.reconnects.inc();
     }
 
     pub(crate) fn task_started(&self, queue: &str, waited: Duration) {
