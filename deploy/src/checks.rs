@@ -11,8 +11,7 @@ use crate::Subject;
 
 use database::{failover, pgbouncer};
 use kubernetes::{helm, kustomize};
-pub(crate) use monitoring::rules::write;
-use monitoring::{grafana, prometheus, rules, runbooks};
+use monitoring::{grafana, prometheus, runbooks};
 use packages::{containers, debian, image, man_pages, systemd};
 
 /// All subjects.
@@ -27,7 +26,6 @@ pub(crate) const SUBJECTS: &[Subject] = &[
     Subject { name: "flags", run: flags::run },
     Subject { name: "containers", run: containers::run },
     Subject { name: "image", run: image::run },
-    Subject { name: "rules", run: rules::run },
     Subject { name: "kubernetes", run: kustomize::run },
     Subject { name: "helm", run: helm::run },
     Subject { name: "pgbouncer", run: pgbouncer::run },

@@ -57,9 +57,6 @@ struct Arguments {
     /// Treat a missing tool as a failure
     #[arg(long)]
     strict: bool,
-    /// Write the generated files without checking anything
-    #[arg(long, conflicts_with_all = ["only", "strict", "json"])]
-    write: bool,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
@@ -81,15 +78,6 @@ pub fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(code) => return code,
     };
-    if arguments.write {
-        return match checks::write() {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                eprintln!("error: {error:#}");
-                ExitCode::FAILURE
-            }
-        };
-    }
     let tools = Tools::new(&arguments.tools, arguments.pg);
     let mut checks = Vec::new();
     for subject in checks::SUBJECTS {

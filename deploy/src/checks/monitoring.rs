@@ -2,5 +2,4 @@
 
 pub(super) mod grafana;
 pub(super) mod prometheus;
-pub(super) mod rules;
 pub(super) mod runbooks;
