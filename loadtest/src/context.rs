@@ -82,7 +82,7 @@ impl RunContext {
         for name in ["worker", "enqueue"] {
             ensure!(
                 programs.join(name).is_file(),
-                "program `{name}` not found in {}; run `cargo build --release --bins`",
+                "program `{name}` not found in {}; run `cargo build --release --workspace`",
                 programs.display()
             );
         }

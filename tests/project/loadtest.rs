@@ -196,7 +196,7 @@ async fn results_that_cannot_be_read_are_noticed_before_anything_starts() {
     for (arguments, fragment) in [
         (&["run", "all", "--compare", "nowhere.json"][..], "could not read nowhere.json"),
         (&["report", "nowhere.json"], "could not read nowhere.json"),
-        (&["run", "all", "--programs", "/nowhere"], "cargo build --release --bins"),
+        (&["run", "all", "--programs", "/nowhere"], "cargo build --release --workspace"),
     ] {
         let (code, _, stderr) = Program::loadtest(&database, &programs, arguments).run().await;
         assert_eq!(code, 1, "{stderr}");

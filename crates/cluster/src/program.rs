@@ -34,7 +34,7 @@ pub fn sibling_program(name: &str) -> Result<PathBuf> {
     let path = own.with_file_name(name);
     ensure!(
         path.is_file(),
-        "program `{name}` not found next to {}; run `cargo build`",
+        "program `{name}` not found next to {}; run `cargo build --workspace`",
         own.display()
     );
     Ok(path)
