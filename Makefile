@@ -146,13 +146,12 @@ deny: cargo deny-tools ## Check licences and sources of all dependencies
 	@# Advisories need a separate database that changes daily: they are not part of a build.
 	PATH="$$PWD/$(TOOLS)/bin:$(TOOLS)/bin:$$PATH" cargo deny -L error --locked check bans licenses sources
 
-deploy-check: cargo ## Check deploy/ with the tools that will read it (STRICT=1: a missing tool is a failure)
+deploy-check: cargo ## Check deploy/ with the tools that will read it (STRICT=1: no tool may be missing; ONLY=NAME,...)
 	@.ci/packages deploy || echo 'some packages could not be installed: checks that need them are skipped' >&2
-	@deploy/check/install $(TOOLS)/deploy || echo 'some tools could not be installed: checks that need them are skipped' >&2
-	@# The flags used under deploy/ are compared with the help of the programs, which must be built first.
+	@.ci/python-tools deploy/tools.txt $(TOOLS)/deploy || \
+	  echo 'some tools could not be installed: checks that need them are skipped' >&2
 	$(BUILD) --bins
-	$(TARGET)/debug/deploy-check --tools $(TOOLS)/deploy $(PG_OPTION) $(if $(STRICT),--strict) \
-	  $(if $(ONLY),--only $(ONLY))
+	deploy/check/run STRICT=$(STRICT) ONLY=$(ONLY) $(if $(PG),PG=$(PG))
 
 # The package for users is built with the release profile, which takes as long as everything else here. With
 # PROFILE=dev, the package contains the programs that the tests use; `make deploy-check` checks this package. cargo-deb
@@ -161,10 +160,10 @@ DEB := $(if $(filter dev,$(PROFILE)),debug,release)
 
 deb: cargo deb-tools ## Build the Debian package in target/debian/ (PROFILE=dev: fast, only for deploy-check)
 	cargo build --locked $(if $(filter debug,$(DEB)),--workspace --bins,--release)
-	$(BUILD) --quiet --bin deploy-man-pages --bin deploy-third-party
-	$(TARGET)/debug/deploy-man-pages $(TARGET)/$(DEB)/pages
+	$(BUILD) --quiet --bin deploy-pages
+	$(TARGET)/debug/deploy-pages $(TARGET)/$(DEB)/pages
 	gzip -9 --no-name --force $(TARGET)/$(DEB)/pages/man/*.1
-	$(TARGET)/debug/deploy-third-party $(TARGET)/$(DEB)/pages
+	deploy/release/third-party $(TARGET)/$(DEB)/pages
 	PATH="$$PWD/$(TOOLS)/bin:$(TOOLS)/bin:$$PATH" cargo deb --locked --no-build -p deploy \
 	  $(if $(filter debug,$(DEB)),--profile dev --strip --fast --output $(TARGET)/debug/debian/)
 

@@ -4,7 +4,7 @@
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use crate::rules::files;
+use crate::files;
 
 /// One dashboard file.
 #[derive(Debug)]

@@ -6,7 +6,7 @@
 
 use std::fs;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result};
 use clap::Command;
@@ -30,42 +30,38 @@ pub fn programs() -> [Command; 3] {
     ]
 }
 
-/// Writes all pages and completions into folders named man, bash, zsh and fish; returns the files.
+/// Writes all pages and completions into folders named man, bash, zsh and fish; returns their number.
 ///
 /// # Errors
 /// Returns an error if the folder cannot be written to.
-pub fn write(folder: &Path) -> Result<Vec<PathBuf>> {
+pub fn write(folder: &Path) -> Result<usize> {
     let mut files = Vec::new();
     for command in programs() {
-        let name = command.get_name().to_owned();
-        for (page, text) in man_pages(&command)? {
-            files.push((format!("man/{page}.1"), text));
-        }
+        let name = command.get_name();
+        files.extend(
+            man_pages(&command)?.into_iter().map(|(page, text)| (format!("man/{page}.1"), text)),
+        );
         for (shell, folder, [before, after]) in SHELLS {
             let mut script = Vec::new();
             if name == "pgmill" {
                 script = pgmill::completion_script(shell).into_bytes();
             } else {
-                generate(shell, &mut command.clone(), &name, &mut script);
+                generate(shell, &mut command.clone(), name, &mut script);
             }
             files.push((format!("{folder}/{before}{name}{after}"), script));
         }
     }
-    for sub in ["man", "bash", "zsh", "fish"] {
-        let path = folder.join(sub);
+    for sub in ["man", "bash", "zsh", "fish"].map(|sub| folder.join(sub)) {
         // Pages of removed verbs would otherwise still be packaged.
-        if path.exists() {
-            fs::remove_dir_all(&path).with_context(|| format!("{}", path.display()))?;
+        if sub.exists() {
+            fs::remove_dir_all(&sub).with_context(|| sub.display().to_string())?;
         }
-        fs::create_dir_all(&path).with_context(|| format!("{}", path.display()))?;
+        fs::create_dir_all(&sub).with_context(|| sub.display().to_string())?;
     }
-    let mut written = Vec::new();
-    for (name, contents) in files {
-        let path = folder.join(name);
-        fs::write(&path, contents).with_context(|| format!("{}", path.display()))?;
-        written.push(path);
+    for (name, contents) in &files {
+        fs::write(folder.join(name), contents).with_context(|| name.clone())?;
     }
-    Ok(written)
+    Ok(files.len())
 }
 
 /// Renames a command, also in its examples: lines that start with two spaces and the program name.
@@ -86,37 +82,31 @@ fn renamed(command: Command, from: &str, to: &'static str) -> Command {
 fn man_pages(command: &Command) -> Result<Vec<(String, Vec<u8>)>> {
     let mut command = command.clone();
     command.build();
-    let mut verbs = Vec::new();
-    leaves(&command, &mut Vec::new(), &mut verbs);
     let name = command.get_name().to_owned();
+    let mut verbs = Vec::new();
+    leaves(&command, &name, &mut verbs);
     let mut pages = vec![(name.clone(), page(&command, &name, &verbs)?)];
-    for (words, verb) in verbs {
-        let name = format!("{name}-{}", words.join("-"));
-        let verb = verb.clone().display_name(&name).bin_name(format!("pgmill {}", words.join(" ")));
+    for (name, verb) in verbs {
+        let verb = verb.clone().display_name(&name);
         let text = page(&verb, &name, &[])?;
         pages.push((name, text));
     }
     Ok(pages)
 }
 
-/// Returns the executable verbs, each with its words.
-fn leaves<'a>(
-    command: &'a Command,
-    words: &mut Vec<String>,
-    found: &mut Vec<(Vec<String>, &'a Command)>,
-) {
+/// Finds the executable verbs, each with the name of its page.
+fn leaves<'a>(command: &'a Command, page: &str, found: &mut Vec<(String, &'a Command)>) {
     for verb in command.get_subcommands().filter(|verb| !verb.is_hide_set()) {
-        words.push(verb.get_name().to_owned());
+        let page = format!("{page}-{}", verb.get_name());
         if verb.has_subcommands() {
-            leaves(verb, words, found);
+            leaves(verb, &page, found);
         } else {
-            found.push((words.clone(), verb));
+            found.push((page, verb));
         }
-        words.pop();
     }
 }
 
-fn page(command: &Command, name: &str, verbs: &[(Vec<String>, &Command)]) -> Result<Vec<u8>> {
+fn page(command: &Command, name: &str, verbs: &[(String, &Command)]) -> Result<Vec<u8>> {
     let version = env!("CARGO_PKG_VERSION");
     let man = Man::new(command.clone().version(version))
         .title(name.to_uppercase())
@@ -137,10 +127,9 @@ fn page(command: &Command, name: &str, verbs: &[(Vec<String>, &Command)]) -> Res
     }
     if !verbs.is_empty() {
         writeln!(text, ".SH COMMANDS")?;
-        for (words, verb) in verbs {
+        for (page, verb) in verbs {
             let about = verb.get_about().map(ToString::to_string).unwrap_or_default();
-            let page = format!("{name}-{}", words.join("-")).replace('-', "\\-");
-            writeln!(text, ".TP\n\\fB{page}\\fR(1)\n{}", escaped(&about))?;
+            writeln!(text, ".TP\n\\fB{}\\fR(1)\n{}", escaped(page), escaped(&about))?;
         }
     }
     if let Some(after) = command.get_after_help() {

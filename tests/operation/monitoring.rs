@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use deploy::dashboard::dashboards;
-use deploy::rules::files;
+use deploy::files;
 
 use crate::harness::http::free_address;
 use crate::harness::{Database, Program, Prometheus, Worker, eventually};

@@ -16,7 +16,8 @@ pub(crate) fn build(mdbook: &Path, folder: &Path) -> Result<()> {
     command.env("MDBOOK_BOOK__TITLE", concat!("pgmill ", env!("CARGO_PKG_VERSION")));
     // Instead of a cargo, which would build this program once more.
     let own = std::env::current_exe()?;
-    command.env("MDBOOK_PREPROCESSOR__REPOSITORY__COMMAND", format!("{} preprocess", own.display()));
+    command
+        .env("MDBOOK_PREPROCESSOR__REPOSITORY__COMMAND", format!("{} preprocess", own.display()));
     let status = command.status().with_context(|| format!("{}", mdbook.display()))?;
     ensure!(status.success(), "mdBook failed");
     // mdBook copies every file of docs/ that is no page.
