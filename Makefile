@@ -46,8 +46,8 @@ server: cargo
 	  crates/cluster/servers/install $(TOOLS)/postgres complete || true
 
 demo: server ## Run a demo fleet on a private cluster (KEEP=1 leaves it running)
-	@# The demo starts the fleet's programs from its own folder: all programs are built first.
-	$(BUILD) --bins
+	@# The demo starts the fleet's programs from its own folder.
+	$(BUILD) --bin worker --bin enqueue --bin pgmill --bin demo
 	$(TARGET)/debug/demo $(PG_OPTION) $(if $(KEEP),--keep)
 
 test: server ## Run all tests on a private cluster (LONG=1: with more tasks, faults and rounds)
