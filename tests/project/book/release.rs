@@ -8,7 +8,8 @@ use crate::project::tidy::{files, root};
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Texts in front of a version: file, text, number of places.
-const PLACES: [(&str, &str, usize); 10] = [
+const PLACES: [(&str, &str, usize); 11] = [
+    ("Cargo.toml", "\"console@", 1),
     ("tests/fuzz/Cargo.toml", "\nversion = \"", 1),
     ("deploy/helm/pgmill/Chart.yaml", "\nversion: ", 1),
     ("deploy/helm/pgmill/Chart.yaml", "\nappVersion: ", 1),
