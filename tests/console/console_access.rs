@@ -9,7 +9,7 @@ const TOKEN: &str = "a-token-of-enough-characters";
 
 /// Values for the parameters of paths.
 const VALUES: [(&str, &str); 3] =
-    [("id", "00000000-0000-0000-0000-000000000001"), ("queue", "etl"), ("group", "g")];
+    [("id", "00000000-0000-0000-0000-000000000001"), ("queue", "default"), ("group", "g")];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_response_forbids_foreign_content() {
@@ -46,10 +46,11 @@ async fn another_name_another_origin_or_no_csrf_token_is_refused() {
     let form = format!("paused=true&csrf={}", csrf(&page));
     for origin in ["http://evil.example", "null", ""] {
         let headers = [("Host", address), ("Origin", origin)];
-        let answer = console.request("POST", "/queues/etl/pause", &headers, &form).await;
+        let answer = console.request("POST", "/queues/default/pause", &headers, &form).await;
         assert_eq!(answer.status, 403, "from {origin:?}");
     }
-    let answer = console.request("POST", "/queues/etl/pause", &[("Host", address)], &form).await;
+    let answer =
+        console.request("POST", "/queues/default/pause", &[("Host", address)], &form).await;
     assert_eq!(answer.status, 403, "without an origin");
     for (site, status) in [
         ("cross-site", 403),
@@ -60,10 +61,10 @@ async fn another_name_another_origin_or_no_csrf_token_is_refused() {
         ("none", 303),
     ] {
         let site = ("Sec-Fetch-Site", site);
-        let answer = console.post_with("/queues/etl/pause", &form, &[site]).await;
+        let answer = console.post_with("/queues/default/pause", &form, &[site]).await;
         assert_eq!(answer.status, status, "{site:?}: {}", answer.body);
         let twice = [("Sec-Fetch-Site", "same-origin"), site];
-        let answer = console.post_with("/queues/etl/pause", &form, &twice).await;
+        let answer = console.post_with("/queues/default/pause", &form, &twice).await;
         assert_eq!(answer.status, status, "{twice:?}: {}", answer.body);
     }
     database.execute("DELETE FROM mill.queues").await;
@@ -74,10 +75,10 @@ async fn another_name_another_origin_or_no_csrf_token_is_refused() {
         }
     }
     assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.queues").await, 0);
-    let answer = console.post_with("/queues/etl/pause", &form, &[]).await;
+    let answer = console.post_with("/queues/default/pause", &form, &[]).await;
     assert_eq!(answer.status, 303, "{}", answer.body);
     assert_eq!(
-        console.post("/queues/etl/pause", "paused=false&back=//evil.example").await.status,
+        console.post("/queues/default/pause", "paused=false&back=//evil.example").await.status,
         303
     );
     assert_eq!(console.request("PUT", "/queues", &[("Host", address)], "").await.status, 405);
@@ -158,7 +159,7 @@ async fn without_a_token_nothing_is_shown_and_the_actor_is_recorded() {
         )
         .await;
     let paused =
-        console.post_with("/queues/etl/pause", &format!("paused=true&{form}"), &[own[1]]).await;
+        console.post_with("/queues/default/pause", &format!("paused=true&{form}"), &[own[1]]).await;
     assert_eq!(paused.status, 303, "{}", paused.body);
     assert_eq!(database.value::<String>("SELECT actor FROM seen").await, "console: ann");
     assert_eq!(console.post_with("/logout", &form, &[own[1]]).await.status, 303);

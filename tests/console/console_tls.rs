@@ -156,7 +156,7 @@ async fn sign_in_and_actions_work_over_tls() {
     let page = certificates.ask(&address, &request("GET", "/queues", &[host, cookie], "")).await;
     assert_eq!(page.status, 200);
     let form = format!("paused=true&csrf={}", csrf(&page.body));
-    let act = request("POST", "/queues/etl/pause", &[own[0], own[1], cookie], &form);
+    let act = request("POST", "/queues/default/pause", &[own[0], own[1], cookie], &form);
     assert_eq!(certificates.ask(&address, &act).await.status, 303);
     assert!(database.value::<bool>("SELECT paused FROM mill.queues").await);
     // Shutdown works with an unfinished TLS handshake still open.

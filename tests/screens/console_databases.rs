@@ -107,6 +107,9 @@ async fn a_database_that_comes_back_is_checked_and_shown() {
 #[tokio::test(flavor = "multi_thread")]
 async fn users_sign_in_once_and_act_with_their_role_in_each_database() {
     let (one, other) = (Database::new().await, Database::new().await);
+    for database in [&one, &other] {
+        database.execute("SELECT mill.set_shared_commit('etl', NULL)").await;
+    }
     let grants = "mill_viewer, mill_operator";
     let login = Login::new(&one, "console", grants).await;
     let urls = [login.url(), other.url_as(&login.name, crate::harness::login::PASSWORD)];

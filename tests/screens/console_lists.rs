@@ -243,7 +243,7 @@ async fn the_audit_is_listed_by_period_in_the_zone_of_the_user() {
     assert_eq!(newest["acts"][0]["at"], "2026-03-02T04:30:00Z", "{newest}");
     let page = console.get("/audit?to=2026-03-09&zone=Europe/Berlin&action=pause").await.body;
     assert!(
-        page.contains("action=pause&#38;to=2026-03-09&#38;zone=Europe%2FBerlin&#38;before="),
+        page.contains("to=2026-03-09&#38;zone=Europe%2FBerlin&#38;action=pause&#38;before="),
         "{page}"
     );
     assert_eq!(console.get("/api/v1/audit?from=noon").await.status, 400);

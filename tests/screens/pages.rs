@@ -263,12 +263,18 @@ async fn an_operator_can_act_and_a_viewer_can_only_read() {
         ("/groups/create", "name=g", 400),
         ("/groups/create", "name=", 400),
         ("/groups/create", "name=h&max_running=-1", 422),
+        ("/queues/nobodys/pause", "paused=true", 404),
+        ("/queues/nobodys/limit", "max_running=3", 404),
+        ("/queues/nobodys/shared-commit", "milliseconds=20", 404),
+        ("/queues/nobodys/conditions", "max_snapshot_age=900", 404),
         ("/queues/etl/shared-commit", "milliseconds=0", 422),
         ("/queues/etl/shared-commit", "milliseconds=soon", 400),
         ("/queues/etl/conditions", "max_replication_lag=1", 422),
     ] {
         assert_eq!(console.post(path, form).await.status, status, "{path} with {form}");
     }
+    let created = "SELECT count(*) FROM mill.queues WHERE name = 'nobodys'";
+    assert_eq!(database.value::<i64>(created).await, 0);
     assert_eq!(console.post("/groups/nobodys/concurrency", "max_running=2").await.status, 404);
     assert_eq!(console.post("/priorities/weights", "low=-1").await.status, 422);
 

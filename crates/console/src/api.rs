@@ -11,7 +11,6 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::{Path, Query};
 use axum::routing::get;
-use queue::TaskId;
 use queue::group::Group;
 use queue::insight::FailureGroup;
 use queue::priority::Weight;
@@ -22,11 +21,11 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::http::app::App;
-use crate::http::error::{HandlerResult, HttpError};
+use crate::http::error::HandlerResult;
 use crate::http::json::json_response;
-use crate::http::request::RequestContext;
 use crate::openapi;
 use crate::page::plots::{PlotParams, ThroughputColumns};
+use crate::page::read_request::ReadRequest;
 use crate::screens::fleet::database::DatabaseDetail;
 use crate::screens::fleet::limits::LimitsParams;
 use crate::screens::fleet::queue_stats::{FleetSnapshot, PriorityStats, QueueStats};
@@ -34,6 +33,7 @@ use crate::screens::fleet::workers::WorkerStatus;
 use crate::screens::history::audit::AuditParams;
 use crate::screens::history::failures::FailuresParams;
 use crate::screens::tasks::list::TasksParams;
+use crate::screens::tasks::status::task_id;
 use crate::screens::{fleet, history, tasks};
 
 // Responses that wrap a list, because the screens have no type for them.
@@ -94,83 +94,72 @@ pub(crate) fn routes() -> Router<App> {
 
 /// Problems, queues, readers, and the last hour
 #[utoipa::path(get, path = "/api/v1/overview", responses((status = 200, body = fleet::overview::Overview)))]
-async fn overview(context: RequestContext) -> HandlerResult {
-    let mut session = context.session().await?;
-    let tx = session.begin_read().await?;
-    let viewer = context.viewer(&tx).await?;
-    Ok(json_response(&fleet::overview::data(&context.app, &tx, &viewer).await?))
+async fn overview(mut request: ReadRequest) -> HandlerResult {
+    let read = request.begin().await?;
+    Ok(json_response(&fleet::overview::data(&read.context.app, &read.tx, &read.viewer).await?))
 }
 
 /// Tasks that match a filter, newest first, 50 per page
 #[utoipa::path(get, path = "/api/v1/tasks", params(TasksParams), responses((status = 200, body = tasks::list::Listing)))]
-async fn tasks(context: RequestContext, Query(params): Query<TasksParams>) -> HandlerResult {
-    let query = params.query().map_err(|it| HttpError::bad_request(it.message).hint(it.hint))?;
-    let mut session = context.session().await?;
-    let mut tx = session.begin_read().await?;
+async fn tasks(mut request: ReadRequest, Query(params): Query<TasksParams>) -> HandlerResult {
+    let query = params.query()?;
+    let mut tx = request.transaction().await?;
     Ok(json_response(&tasks::list::data(&mut tx, &query, &params).await?))
 }
 
 /// One task with its attempts, blockers, duration history and plan
 #[utoipa::path(get, path = "/api/v1/tasks/{id}", params(("id" = i64, Path, minimum = 1)), responses((status = 200, body = tasks::task::TaskDetail)))]
-async fn task(context: RequestContext, Path(id): Path<String>) -> HandlerResult {
-    let none = || HttpError::not_found(format!("there is no task {id}"));
-    let number = TaskId(id.parse().map_err(|_| none())?);
-    let mut session = context.session().await?;
-    let tx = session.begin_read().await?;
-    Ok(json_response(&tasks::task::data(&tx, number).await?.ok_or_else(none)?))
+async fn task(mut request: ReadRequest, Path(id): Path<String>) -> HandlerResult {
+    let id = task_id(&id)?;
+    let tx = request.transaction().await?;
+    Ok(json_response(&tasks::task::data(&tx, id).await?))
 }
 
 /// Failures by cause, most frequent first
 #[utoipa::path(get, path = "/api/v1/failures", params(FailuresParams), responses((status = 200, body = Failures)))]
-async fn failures(context: RequestContext, Query(params): Query<FailuresParams>) -> HandlerResult {
-    let mut session = context.session().await?;
-    let tx = session.begin_read().await?;
+async fn failures(mut request: ReadRequest, Query(params): Query<FailuresParams>) -> HandlerResult {
+    let tx = request.transaction().await?;
     Ok(json_response(&Failures { groups: history::failures::groups(&tx, &params).await? }))
 }
 
 /// The server, checks of pgmill doctor, locks, connections, tables, retention
 #[utoipa::path(get, path = "/api/v1/database", responses((status = 200, body = DatabaseDetail)))]
-async fn database(context: RequestContext) -> HandlerResult {
-    let mut session = context.session().await?;
-    let tx = session.begin_read().await?;
-    let viewer = context.viewer(&tx).await?;
-    Ok(json_response(&DatabaseDetail::read(&tx, &viewer).await?))
+async fn database(mut request: ReadRequest) -> HandlerResult {
+    let read = request.begin().await?;
+    Ok(json_response(&DatabaseDetail::read(&read.tx, &read.viewer).await?))
 }
 
 /// Workers and their running tasks
 #[utoipa::path(get, path = "/api/v1/workers", responses((status = 200, body = Workers)))]
-async fn workers(context: RequestContext) -> HandlerResult {
-    let mut session = context.session().await?;
-    let tx = session.begin_read().await?;
+async fn workers(mut request: ReadRequest) -> HandlerResult {
+    let tx = request.transaction().await?;
     Ok(json_response(&Workers { workers: fleet::workers::data(&tx).await? }))
 }
 
 /// Queues; a count with `more` is a lower bound
 #[utoipa::path(get, path = "/api/v1/queues", responses((status = 200, body = Queues)))]
-async fn queues(context: RequestContext) -> HandlerResult {
-    let mut session = context.session().await?;
-    let tx = session.begin_read().await?;
-    let viewer = context.viewer(&tx).await?;
-    let fleet = FleetSnapshot::read_with_rates(&tx, &context.app.throughput, viewer.now).await?;
+async fn queues(mut request: ReadRequest) -> HandlerResult {
+    let read = request.begin().await?;
+    let fleet =
+        FleetSnapshot::read_with_rates(&read.tx, &read.context.app.throughput, read.viewer.now)
+            .await?;
     Ok(json_response(&Queues { queues: fleet.queues() }))
 }
 
 /// Priorities and their weights
 #[utoipa::path(get, path = "/api/v1/priorities", responses((status = 200, body = Priorities)))]
-async fn priorities(context: RequestContext) -> HandlerResult {
-    let mut session = context.session().await?;
-    let tx = session.begin_read().await?;
-    let viewer = context.viewer(&tx).await?;
-    let fleet = FleetSnapshot::read(&tx, &context.app.throughput, viewer.now).await?;
-    let weights = queue::priority::weights(&*tx).await?;
+async fn priorities(mut request: ReadRequest) -> HandlerResult {
+    let read = request.begin().await?;
+    let fleet =
+        FleetSnapshot::read(&read.tx, &read.context.app.throughput, read.viewer.now).await?;
+    let weights = queue::priority::weights(&*read.tx).await?;
     Ok(json_response(&Priorities { priorities: fleet.priorities(), weights }))
 }
 
 /// Groups; counts stop at 10,000
 #[utoipa::path(get, path = "/api/v1/groups", responses((status = 200, body = Groups)))]
-async fn groups(context: RequestContext) -> HandlerResult {
-    let mut session = context.session().await?;
-    let tx = session.begin_read().await?;
+async fn groups(mut request: ReadRequest) -> HandlerResult {
+    let tx = request.transaction().await?;
     Ok(json_response(&Groups { groups: fleet::groups::data(&tx).await? }))
 }
 
@@ -178,26 +167,23 @@ async fn groups(context: RequestContext) -> HandlerResult {
 ///
 /// A count with `_more` true is a lower bound.
 #[utoipa::path(get, path = "/api/v1/limits", params(LimitsParams), responses((status = 200, body = fleet::limits::Listing)))]
-async fn limits(context: RequestContext, Query(params): Query<LimitsParams>) -> HandlerResult {
-    let mut session = context.session().await?;
-    let tx = session.begin_read().await?;
+async fn limits(mut request: ReadRequest, Query(params): Query<LimitsParams>) -> HandlerResult {
+    let tx = request.transaction().await?;
     Ok(json_response(&fleet::limits::data(&tx, &params).await?))
 }
 
 /// Subscriptions with the state of their delivery
 #[utoipa::path(get, path = "/api/v1/subscriptions", responses((status = 200, body = Subscriptions)))]
-async fn subscriptions(context: RequestContext) -> HandlerResult {
-    let mut session = context.session().await?;
-    let tx = session.begin_read().await?;
+async fn subscriptions(mut request: ReadRequest) -> HandlerResult {
+    let tx = request.transaction().await?;
     let subscriptions = subscription::subscriptions(&*tx).await?;
     Ok(json_response(&Subscriptions { subscriptions }))
 }
 
 /// Audit log, newest first, 50 per page
 #[utoipa::path(get, path = "/api/v1/audit", params(AuditParams), responses((status = 200, body = history::audit::Listing)))]
-async fn audit(context: RequestContext, Query(params): Query<AuditParams>) -> HandlerResult {
-    let mut session = context.session().await?;
-    let tx = session.begin_read().await?;
+async fn audit(mut request: ReadRequest, Query(params): Query<AuditParams>) -> HandlerResult {
+    let tx = request.transaction().await?;
     Ok(json_response(&history::audit::listing(&tx, &params).await?))
 }
 
@@ -205,15 +191,13 @@ async fn audit(context: RequestContext, Query(params): Query<AuditParams>) -> Ha
 ///
 /// A value that is not known is null.
 #[utoipa::path(get, path = "/api/v1/throughput", params(PlotParams), responses((status = 200, body = ThroughputColumns)))]
-async fn throughput(context: RequestContext, Query(params): Query<PlotParams>) -> HandlerResult {
+async fn throughput(mut request: ReadRequest, Query(params): Query<PlotParams>) -> HandlerResult {
     let hours = params.hours()?;
-    let mut session = context.session().await?;
-    let tx = session.begin_read().await?;
-    let viewer = context.viewer(&tx).await?;
+    let read = request.begin().await?;
     Ok(json_response(&ThroughputColumns::of(
-        &context.app.throughput,
+        &read.context.app.throughput,
         &params.queue,
         hours,
-        viewer.now,
+        read.viewer.now,
     )))
 }

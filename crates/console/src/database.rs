@@ -63,12 +63,7 @@ pub(crate) struct Session {
 /// A writing transaction.
 pub(crate) struct WriteTransaction<'a>(Transaction<'a>);
 
-impl<'a> WriteTransaction<'a> {
-    /// Returns the transaction, for functions that only read.
-    pub(crate) fn reading(&self) -> &Transaction<'a> {
-        &self.0
-    }
-
+impl WriteTransaction<'_> {
     /// Commits.
     ///
     /// # Errors

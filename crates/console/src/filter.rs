@@ -56,6 +56,11 @@ pub(crate) fn invalid(message: impl Into<String>, hint: impl Into<String>) -> Fi
     FilterError { message: message.into(), hint: hint.into() }
 }
 
+/// Returns the text of a parameter, trimmed; `None` if it is empty.
+pub(crate) fn given(text: &str) -> Option<String> {
+    Some(text.trim().to_owned()).filter(|text| !text.is_empty())
+}
+
 /// Parses a filter.
 pub(crate) fn parse(text: &str) -> Result<TaskQuery, FilterError> {
     let mut query = TaskQuery::default();
@@ -124,6 +129,11 @@ pub(crate) fn parse(text: &str) -> Result<TaskQuery, FilterError> {
 /// Returns message and hint if the text is not a valid filter.
 pub fn parse_public(text: &str) -> Result<TaskQuery, (String, String)> {
     parse(text).map_err(|it| (it.message, it.hint))
+}
+
+/// Returns the term of a filter that requires this value.
+pub(crate) fn term(key: &str, value: impl fmt::Display) -> String {
+    format!("{key}:\"{value}\"")
 }
 
 /// Splits a filter into terms and removes quotes.
@@ -274,11 +284,7 @@ mod tests {
         let mut add = |key: &str, value: Option<String>| {
             if let Some(value) = value {
                 let quote = value.contains(char::is_whitespace);
-                terms.push(if quote {
-                    format!("{key}:\"{value}\"")
-                } else {
-                    format!("{key}:{value}")
-                });
+                terms.push(if quote { term(key, value) } else { format!("{key}:{value}") });
             }
         };
         let words: Vec<String> = query.outcomes.iter().map(ToString::to_string).collect();

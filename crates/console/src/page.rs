@@ -3,6 +3,7 @@
 //! | task | file |
 //! |---|---|
 //! | title, navigation and user of every page | `layout` |
+//! | request that reads: session, transaction, layout of its page | `read_request` |
 //! | durations, times, counts, states and links as text or HTML | `format` |
 //! | SQL with highlighted syntax and a marked error position | `highlight` |
 //! | order of tasks in which each task follows its parents | `topology` |
@@ -14,4 +15,5 @@ pub(crate) mod graph;
 pub(crate) mod highlight;
 pub(crate) mod layout;
 pub(crate) mod plots;
+pub(crate) mod read_request;
 pub(crate) mod topology;

@@ -2,6 +2,7 @@
 //!
 //! | screens | file |
 //! |---|---|
+//! | names that most screens use | `prelude` |
 //! | front page of a console with several databases | `databases` |
 //! | overview, workers, queues, limits, priorities, groups, subscriptions, database | `fleet` |
 //! | list of tasks, one task, bulk actions | `tasks` |
@@ -16,6 +17,7 @@ pub(crate) mod databases;
 pub(crate) mod fleet;
 pub(crate) mod history;
 pub(crate) mod jobs;
+mod prelude;
 pub(crate) mod runs;
 pub(crate) mod schedules;
 pub(crate) mod tasks;

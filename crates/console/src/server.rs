@@ -20,6 +20,7 @@ use crate::http::tls::TlsConfig;
 use crate::http::{access_check, assets, body_limit, error_response, login};
 use crate::options::access_file::read_source;
 use crate::options::contexts::ContextDatabase;
+use crate::options::environment::Environment;
 use crate::options::{AccessSource, Options, StartError};
 use crate::reload::{self, Reload};
 use crate::screens::{databases, fleet, tasks};
@@ -38,12 +39,17 @@ pub struct Console {
     observer: RefusalObserver,
     /// The databases; at least one.
     apps: Vec<App>,
-    /// Frame of the pages of all databases; `None` if the console serves a single database.
-    front: Option<Arc<Frame>>,
+    /// Frame of the pages of all databases.
+    front: Arc<Frame>,
+    /// Whether the console serves several databases, with a front page.
+    several: bool,
     access: Arc<AccessControl>,
     access_source: Option<AccessSource>,
     shutdown: CancellationToken,
 }
+
+/// Name of the context, database and environment.
+type NamedDatabase = (Option<String>, Database, Option<Environment>);
 
 /// A listener that is bound but does not serve yet. Clients can already connect; they wait until
 /// the console serves.
@@ -83,23 +89,7 @@ impl BoundConsole {
     pub async fn open(self, target: &ConnectionTarget) -> Result<Console, StartError> {
         let database = Database::new(target, &self.options.access)?;
         database.check().await?;
-        let Self { listener, tls, observer, options } = self;
-        let listener = into_tokio(listener, &options)?;
-        let base = options.base_path.trim_end_matches('/').to_owned();
-        let access = access_control(&options, &observer);
-        let frame = Arc::new(Frame {
-            access: Arc::clone(&access),
-            base: base.clone(),
-            root: base,
-            context: None,
-            environment: options.environment.clone(),
-            trace_url: options.trace_url.clone(),
-            nav_items: screens::NAV_ITEMS,
-        });
-        let shutdown = CancellationToken::new();
-        let app = app(frame, database, options.read_only, shutdown.clone());
-        let (apps, access_source) = (vec![app], options.access_source);
-        Ok(Console { listener, tls, observer, apps, front: None, access, access_source, shutdown })
+        self.console(vec![(None, database, None)])
     }
 
     /// Prepares a console with several databases. A database that is unreachable is not an error:
@@ -109,36 +99,54 @@ impl BoundConsole {
     /// # Errors
     /// Returns an error if a pool cannot be created.
     pub fn open_all(self, databases: Vec<ContextDatabase>) -> Result<Console, StartError> {
+        let named = |it: ContextDatabase| {
+            let database = Database::new(&it.target, &self.options.access)?;
+            Ok::<_, StartError>((Some(it.name), database, it.environment))
+        };
+        let databases = databases.into_iter().map(named).collect::<Result<_, _>>()?;
+        self.console(databases)
+    }
+
+    /// Prepares a console with these databases, each with the name of its context and its environment.
+    fn console(self, databases: Vec<NamedDatabase>) -> Result<Console, StartError> {
         let Self { listener, tls, observer, options } = self;
         let listener = into_tokio(listener, &options)?;
         let root = options.base_path.trim_end_matches('/').to_owned();
         let access = access_control(&options, &observer);
         let shutdown = CancellationToken::new();
-        let mut apps = Vec::new();
-        for ContextDatabase { name, target, environment } in databases {
-            let database = Database::new(&target, &options.access)?;
-            let frame = Arc::new(Frame {
-                access: Arc::clone(&access),
-                base: format!("{root}/db/{name}"),
-                root: root.clone(),
-                context: Some(name),
-                environment: environment.or_else(|| options.environment.clone()),
-                trace_url: options.trace_url.clone(),
-                nav_items: screens::NAV_ITEMS,
-            });
-            apps.push(app(frame, database, options.read_only, shutdown.clone()));
-        }
-        let frame = Arc::new(Frame {
+        let frame = Frame {
             access: Arc::clone(&access),
             base: root.clone(),
             root,
             context: None,
             environment: options.environment,
             trace_url: options.trace_url,
-            nav_items: &[],
-        });
-        let (front, access_source) = (Some(frame), options.access_source);
-        Ok(Console { listener, tls, observer, apps, front, access, access_source, shutdown })
+            nav_items: screens::NAV_ITEMS,
+        };
+        let of_database = |(name, database, environment): NamedDatabase| {
+            let mut frame = frame.clone();
+            if let Some(name) = &name {
+                frame.base = format!("{}/db/{name}", frame.root);
+            }
+            frame.context = name;
+            frame.environment = environment.or(frame.environment);
+            app(Arc::new(frame), database, options.read_only, shutdown.clone())
+        };
+        let several = databases.iter().any(|(name, ..)| name.is_some());
+        let apps = databases.into_iter().map(of_database).collect();
+        let access_source = options.access_source;
+        let front = Arc::new(Frame { nav_items: &[], ..frame });
+        Ok(Console {
+            listener,
+            tls,
+            observer,
+            apps,
+            front,
+            several,
+            access,
+            access_source,
+            shutdown,
+        })
     }
 }
 
@@ -180,8 +188,7 @@ impl Console {
     /// Returns an error if the local address of the socket is not available.
     pub fn url(&self) -> std::io::Result<String> {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
-        let root = self.apps.first().map_or("", |app| app.frame.root.as_str());
-        Ok(format!("{scheme}://{}{root}/", self.listener.local_addr()?))
+        Ok(format!("{scheme}://{}{}/", self.listener.local_addr()?, self.front.root))
     }
 
     /// Serves requests until `end` completes and all open requests are answered, but at most 30 s
@@ -203,7 +210,8 @@ impl Console {
         if let Some(source) = self.access_source {
             background.push(tasks.spawn(reload_access(self.access, source)));
         }
-        server.serve(router(self.apps, self.front), end).await;
+        let front = self.several.then_some(self.front);
+        server.serve(router(self.apps, front), end).await;
         background.iter().for_each(tokio::task::JoinHandle::abort);
         tasks.close();
         tasks.wait().await;

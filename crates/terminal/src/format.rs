@@ -5,24 +5,33 @@ use serde_json::Value;
 
 use crate::attempt::value;
 
+/// Names of milliseconds, seconds, minutes, hours and days on a terminal.
+const SHORT_UNITS: [&str; 5] = ["ms", "s", "m", "h", "d"];
+
 /// Formats a duration in its two largest units: `350ms`, `12s`, `3m 20s`, `2h 5m`, `4d 1h`.
 #[must_use]
 pub fn span(seconds: f64) -> String {
+    span_in(seconds, SHORT_UNITS)
+}
+
+/// Like [`span`], with other names of milliseconds, seconds, minutes, hours and days.
+#[must_use]
+pub fn span_in(seconds: f64, [ms, s, min, h, d]: [&str; 5]) -> String {
     if seconds < 0.9995 {
-        return format!("{:.0}ms", seconds.max(0.0) * 1000.0);
+        return format!("{:.0}{ms}", seconds.max(0.0) * 1000.0);
     }
     if seconds < 10.0 {
-        return format!("{seconds:.1}s");
+        return format!("{seconds:.1}{s}");
     }
     let whole = SignedDuration::try_from_secs_f64(seconds.round()).unwrap_or(SignedDuration::MAX);
     let total = whole.as_secs();
     let (days, hours, minutes, seconds) =
         (total / 86_400, total / 3600 % 24, total / 60 % 60, total % 60);
     match (days, hours, minutes) {
-        (0, 0, 0) => format!("{seconds}s"),
-        (0, 0, _) => format!("{minutes}m {seconds}s"),
-        (0, _, _) => format!("{hours}h {minutes}m"),
-        _ => format!("{days}d {hours}h"),
+        (0, 0, 0) => format!("{seconds}{s}"),
+        (0, 0, _) => format!("{minutes}{min} {seconds}{s}"),
+        (0, _, _) => format!("{hours}{h} {minutes}{min}"),
+        _ => format!("{days}{d} {hours}{h}"),
     }
 }
 

@@ -26,7 +26,7 @@ mod run;
 mod table;
 mod text;
 
-pub use self::format::{audit_detail, counted, exact_span, one_line, span};
+pub use self::format::{audit_detail, counted, exact_span, one_line, span, span_in};
 pub use attempt::{HIDDEN, caret, format_error, notices, value};
 pub use bulk::bulk_bar;
 pub use changes::line_changes;

@@ -3,14 +3,12 @@
 //! | task | file |
 //! |---|---|
 //! | enqueuing, changing, cancelling and retrying tasks | `tasks` |
-//! | starting, cancelling, restarting and rerunning runs | `runs` |
-//! | approving and rejecting tasks of runs | `approvals` |
+//! | starting, cancelling, restarting and rerunning runs; approving and rejecting their tasks | `runs` |
 //! | running, enabling and backfilling schedules; enabling jobs | `schedules` |
 //! | pausing and purging queues, draining workers, setting and removing subscriptions | `fleet` |
 //!
 //! The database checks the privileges of the user's role.
 
-mod approvals;
 mod fleet;
 mod runs;
 mod schedules;
@@ -37,11 +35,7 @@ struct Done {
 }
 
 pub(super) fn routes() -> OpenApiRouter<App> {
-    tasks::routes()
-        .merge(runs::routes())
-        .merge(approvals::routes())
-        .merge(schedules::routes())
-        .merge(fleet::routes())
+    tasks::routes().merge(runs::routes()).merge(schedules::routes()).merge(fleet::routes())
 }
 
 fn seconds(name: &str, value: Option<f64>) -> Result<Option<Duration>, HttpError> {

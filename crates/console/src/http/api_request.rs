@@ -1,16 +1,13 @@
 //! Requests of the API that change something.
 
-use std::future::Future;
-use std::pin::Pin;
-
 use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, OriginalUri, Request};
 use axum::http::{HeaderName, StatusCode, header};
-use axum::response::Response;
-use deadpool_postgres::Transaction;
+use axum::response::{IntoResponse, Response};
 use queue::idempotency;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio_postgres::Transaction;
 
 use super::access_control::header_text;
 use super::app::App;
@@ -24,9 +21,6 @@ const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// Maximum length of an idempotency key, in bytes.
 const MAX_KEY_BYTES: usize = 255;
-
-/// Result of the change that a request makes.
-type Change<'a, R> = Pin<Box<dyn Future<Output = Result<R, HttpError>> + Send + 'a>>;
 
 /// A POST request of the API, with its JSON body. An empty body counts as `{}`.
 pub(crate) struct ApiRequest<T> {
@@ -44,7 +38,7 @@ impl<T> ApiRequest<T> {
     pub(crate) async fn execute<R: Serialize>(
         self,
         scope: Scope,
-        change: impl for<'a> FnOnce(&'a Transaction<'a>, T) -> Change<'a, R> + Send,
+        change: impl AsyncFnOnce(&Transaction<'_>, T) -> Result<R, HttpError>,
     ) -> HandlerResult {
         if self.context.app.read_only {
             return Err(HttpError::forbidden("this console is read-only"));
@@ -53,19 +47,19 @@ impl<T> ApiRequest<T> {
             let message = format!("the scope \"{}\" is required", scope.as_str());
             return Err(HttpError::forbidden(message).hint("use another token"));
         }
-        let caller = self.context.identity.name.clone().unwrap_or_default();
+        let caller = self.context.identity.name.as_deref().unwrap_or_default();
         let mut session = self.context.session().await?;
         let tx = session.begin_write(&self.context.actor()).await?;
         if let Some(key) = &self.key
-            && let Some(answer) = idempotency::begin(&*tx, &caller, key, &self.text).await?
+            && let Some(answer) = idempotency::begin(&*tx, caller, key, &self.text).await?
         {
             return Ok(json_response(&answer));
         }
-        let done = change(tx.reading(), self.body).await?;
+        let done = change(&tx, self.body).await?;
         let answer = serde_json::to_value(done)
             .map_err(|error| HttpError::bad_request(error.to_string()))?;
         if let Some(key) = &self.key {
-            idempotency::finish(&*tx, &caller, key, &answer).await?;
+            idempotency::finish(&*tx, caller, key, &answer).await?;
         }
         tx.commit().await.map_err(|error| match &self.key {
             Some(_) if error.status == StatusCode::INTERNAL_SERVER_ERROR => {
@@ -81,8 +75,6 @@ impl<T: DeserializeOwned> FromRequest<App> for ApiRequest<T> {
     type Rejection = Response;
 
     async fn from_request(request: Request, app: &App) -> Result<Self, Response> {
-        use axum::response::IntoResponse;
-
         let (mut parts, body) = request.into_parts();
         let Ok(context) = RequestContext::from_request_parts(&mut parts, app).await;
         check_content_type(&parts).map_err(IntoResponse::into_response)?;

@@ -12,6 +12,7 @@ use crate::options::environment::Environment;
 use crate::throughput::cache::ThroughputCache;
 
 /// What the pages below one path have in common.
+#[derive(Clone)]
 pub(crate) struct Frame {
     pub(crate) access: Arc<AccessControl>,
     /// Prefix of every path: empty or `/x`.

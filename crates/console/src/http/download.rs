@@ -5,116 +5,132 @@
 
 use std::fmt::Write;
 use std::future::Future;
+use std::io;
 use std::time::{Duration, Instant};
 
 use axum::body::Body;
+use axum::extract::Query;
 use axum::http::header;
-use axum::response::{IntoResponse, Response};
+use axum::response::IntoResponse;
 use futures_util::stream::try_unfold;
-use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tokio_postgres::Transaction;
 
-use super::error::HttpError;
+use super::error::{HandlerResult, HttpError};
+use super::request::RequestContext;
 
 /// Maximum number of rows.
-pub(crate) const MAX_ROWS: usize = 10_000;
+const MAX_ROWS: usize = 10_000;
 
 /// Maximum duration of a download.
 const MAX_DURATION: Duration = Duration::from_secs(60);
 
-/// The format of a download.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum DownloadFormat {
-    Csv,
-    Json,
+/// A list that can be downloaded. Its fields are the query parameters of the screen.
+pub(crate) trait FileList: DeserializeOwned + Send + Sync + 'static {
+    /// Name of the file, without its extension.
+    const NAME: &'static str;
+    /// Keys of the columns of a CSV file, separated by spaces.
+    const COLUMNS: &'static str;
+
+    /// Reads rows from a cursor on; from the beginning of the list if the cursor is empty.
+    fn rows(
+        &self,
+        tx: &mut Transaction<'_>,
+        after: &str,
+    ) -> impl Future<Output = Result<FileRows, HttpError>> + Send;
 }
 
-/// A page of a list, as JSON objects, and the cursor of the next page.
-pub(crate) struct DownloadPage {
-    pub(crate) rows: Vec<Value>,
-    pub(crate) next: Option<String>,
+/// Rows of a list, as JSON objects, and the cursor of the next ones.
+pub(crate) struct FileRows {
+    rows: Vec<Value>,
+    next: Option<String>,
 }
 
-impl DownloadFormat {
-    /// Parses the parameter `format`; CSV is the default.
-    pub(crate) fn parse(text: &str) -> Result<Self, HttpError> {
-        match text {
-            "" | "csv" => Ok(Self::Csv),
-            "json" => Ok(Self::Json),
-            other => {
-                Err(HttpError::bad_request(format!("unknown format \"{other}\""))
-                    .hint("csv or json"))
-            }
-        }
+impl FileRows {
+    pub(crate) fn new(rows: &[impl Serialize], next: Option<String>) -> Self {
+        let rows = rows.iter().filter_map(|row| serde_json::to_value(row).ok()).collect();
+        Self { rows, next }
     }
 }
 
-/// Converts rows to JSON objects.
-pub(crate) fn json_rows(rows: &[impl Serialize]) -> Vec<Value> {
-    rows.iter().filter_map(|row| serde_json::to_value(row).ok()).collect()
+/// Query parameters of a download, in addition to those of the list.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct FileParams {
+    /// `csv` (default) or `json`.
+    format: String,
 }
 
-/// The state of a download between two pages.
-struct Progress<F> {
-    read: F,
+/// A download between two parts.
+struct Download<L> {
+    context: RequestContext,
+    list: L,
+    json: bool,
+    /// Cursor of the next part; `None` at the end.
     next: Option<String>,
     first: bool,
     rows: usize,
     begun: Instant,
-    over: bool,
 }
 
-/// Streams a list. `read` returns the page at a cursor; the first cursor is empty. An error ends the
-/// transfer before its end, so that the browser reports a failed download. `columns` are the keys of
-/// the CSV columns.
-pub(crate) async fn download<F, Pages>(
-    (name, format): (&str, DownloadFormat),
-    columns: &'static [&'static str],
-    read: F,
-) -> Result<Response, HttpError>
-where
-    F: Fn(String) -> Pages + Send + 'static,
-    Pages: Future<Output = Result<DownloadPage, HttpError>> + Send,
-{
-    // Errors such as a wrong filter are returned as a response before the stream starts.
-    let first = read(String::new()).await?;
-    let begun = Instant::now();
-    let state = Progress { read, next: None, first: true, rows: 0, begun, over: false };
-    let stream = try_unfold((state, Some(first)), move |(mut state, page)| async move {
-        if state.over {
-            return Ok(None);
-        }
-        let page = match page {
-            Some(page) => page,
-            None => (state.read)(state.next.take().unwrap_or_default()).await.map_err(|error| {
-                tracing::warn!("download stopped: {}", error.message);
-                std::io::Error::other(error.message)
-            })?,
+impl<L: FileList> Download<L> {
+    /// Reads the next part of the file; `None` at its end.
+    async fn part(&mut self) -> Result<Option<String>, HttpError> {
+        let Some(after) = self.next.take() else { return Ok(None) };
+        let mut session = self.context.session().await?;
+        let mut tx = session.begin_read().await?;
+        let FileRows { mut rows, next } = self.list.rows(&mut tx, &after).await?;
+        rows.truncate(MAX_ROWS - self.rows);
+        let mut text = match self.json {
+            true => json_part(&rows, self.rows == 0, self.first),
+            false => csv(&rows, L::COLUMNS, self.first),
         };
-        let left = MAX_ROWS - state.rows;
-        let rows = &page.rows[..page.rows.len().min(left)];
-        let mut text = match format {
-            DownloadFormat::Csv => csv(rows, columns, state.first),
-            DownloadFormat::Json => json_part(rows, state.rows == 0, state.first),
-        };
-        (state.first, state.rows) = (false, state.rows + rows.len());
-        state.over =
-            page.next.is_none() || state.rows >= MAX_ROWS || state.begun.elapsed() >= MAX_DURATION;
-        state.next = page.next;
-        if state.over && format == DownloadFormat::Json {
+        (self.first, self.rows) = (false, self.rows + rows.len());
+        self.next = next.filter(|_| self.rows < MAX_ROWS && self.begun.elapsed() < MAX_DURATION);
+        if self.json && self.next.is_none() {
             text.push_str("\n]\n");
         }
-        Ok::<_, std::io::Error>(Some((text, (state, None))))
-    });
-    let (kind, extension) = match format {
-        DownloadFormat::Csv => ("text/csv; charset=utf-8", "csv"),
-        DownloadFormat::Json => ("application/json", "json"),
+        Ok(Some(text))
+    }
+}
+
+/// Streams a list. An error ends the transfer before its end, so that the browser reports a failed
+/// download.
+pub(crate) async fn download<L: FileList>(
+    context: RequestContext,
+    Query(list): Query<L>,
+    Query(FileParams { format }): Query<FileParams>,
+) -> HandlerResult {
+    let (json, kind) = match format.as_str() {
+        "" | "csv" => (false, "text/csv; charset=utf-8"),
+        "json" => (true, "application/json"),
+        other => {
+            let message = format!("unknown format \"{other}\"");
+            return Err(HttpError::bad_request(message).hint("csv or json"));
+        }
     };
+    let (next, begun) = (Some(String::new()), Instant::now());
+    let mut file = Download { context, list, json, next, first: true, rows: 0, begun };
+    // Errors such as a wrong filter are returned as a response before the stream starts.
+    let first = file.part().await?;
+    let parts = try_unfold((file, first), |(mut file, first)| async move {
+        let part = match first {
+            Some(first) => Some(first),
+            None => file.part().await.map_err(|error| {
+                tracing::warn!("download stopped: {}", error.message);
+                io::Error::other(error.message)
+            })?,
+        };
+        Ok::<_, io::Error>(part.map(|part| (part, (file, None))))
+    });
+    let extension = if json { "json" } else { "csv" };
     let headers = [
         (header::CONTENT_TYPE, kind.to_owned()),
-        (header::CONTENT_DISPOSITION, format!("attachment; filename=\"{name}.{extension}\"")),
+        (header::CONTENT_DISPOSITION, format!("attachment; filename=\"{}.{extension}\"", L::NAME)),
     ];
-    Ok((headers, Body::from_stream(stream)).into_response())
+    Ok((headers, Body::from_stream(parts)).into_response())
 }
 
 fn json_part(rows: &[Value], none_before: bool, first: bool) -> String {
@@ -125,13 +141,13 @@ fn json_part(rows: &[Value], none_before: bool, first: bool) -> String {
     text
 }
 
-fn csv(rows: &[Value], columns: &[&str], first: bool) -> String {
+fn csv(rows: &[Value], columns: &str, first: bool) -> String {
     let mut text = String::new();
     if first {
-        let _ = write!(text, "{}\r\n", columns.join(","));
+        let _ = write!(text, "{}\r\n", columns.replace(' ', ","));
     }
     for row in rows {
-        let cells: Vec<String> = columns.iter().map(|column| csv_cell(&row[*column])).collect();
+        let cells: Vec<String> = columns.split(' ').map(|column| csv_cell(&row[column])).collect();
         let _ = write!(text, "{}\r\n", cells.join(","));
     }
     text
@@ -183,6 +199,6 @@ mod tests {
         assert_eq!(parsed, json!([{"id": 1}, {"id": 2}, {"id": 1}]));
         let text = [json_part(&[], true, true), json_part(&rows, true, false)].concat();
         assert!(serde_json::from_str::<Value>(&(text + "]")).is_ok());
-        assert_eq!(csv(&rows, &["id", "name"], true), "id,name\r\n1,\r\n2,\r\n");
+        assert_eq!(csv(&rows, "id name", true), "id,name\r\n1,\r\n2,\r\n");
     }
 }

@@ -54,10 +54,17 @@ impl HttpError {
             .hint("look whether the change was made before you try again; the audit shows the last actions")
     }
 
-    /// Returns whether a search exceeded the statement timeout, so that a page can report the
-    /// timeout next to its search form.
-    pub(crate) fn timed_out(&self) -> bool {
-        self.status == StatusCode::GATEWAY_TIMEOUT
+    pub(crate) fn invalid_cursor() -> Self {
+        Self::bad_request("invalid page cursor").hint("start at the first page")
+    }
+
+    /// Returns the result of a search, and whether the search exceeded the statement timeout, so that a
+    /// page can report the timeout next to its search form.
+    pub(crate) fn unless_timed_out<T: Default>(found: Result<T, Self>) -> Result<(T, bool), Self> {
+        match found {
+            Err(error) if error.status == StatusCode::GATEWAY_TIMEOUT => Ok((T::default(), true)),
+            found => Ok((found?, false)),
+        }
     }
 }
 

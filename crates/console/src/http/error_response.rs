@@ -7,10 +7,9 @@ use axum::body::to_bytes;
 use axum::extract::{OriginalUri, State};
 use axum::response::{Html, IntoResponse, Response};
 
-use super::app::{Frame, NavItem};
+use super::app::Frame;
 use super::error::HttpError;
 use super::json::json_error;
-use crate::options::environment::Environment;
 
 /// Maximum size of an error body of the framework, in bytes. Actual bodies are shorter.
 const MAX_BODY_BYTES: usize = 4096;
@@ -18,15 +17,10 @@ const MAX_BODY_BYTES: usize = 4096;
 #[derive(Template)]
 #[template(path = "error.html")]
 struct ErrorPage<'a> {
-    base: &'a str,
-    root: &'a str,
-    context: Option<&'a str>,
-    environment: Option<&'a Environment>,
-    /// Entries of the navigation; empty if the user may not be signed in.
-    nav_items: &'static [NavItem],
-    status: u16,
-    message: &'a str,
-    hint: Option<&'a str>,
+    frame: &'a Frame,
+    /// Whether the page is served without a sign-in, so that it names no database and no screen.
+    open: bool,
+    error: &'a HttpError,
 }
 
 /// Renders an [`HttpError`] as JSON below `/api/` and as an HTML page elsewhere.
@@ -47,18 +41,8 @@ pub(crate) async fn render_errors(
     if is_api {
         return json_error(error.status, &error.message, error.hint.as_deref());
     }
-    // These pages are served without a sign-in.
     let open = path == "/login" || path.starts_with("/static/");
-    let screen = ErrorPage {
-        base: &frame.base,
-        root: &frame.root,
-        context: frame.context.as_deref().filter(|_| !open),
-        environment: frame.environment.as_ref(),
-        nav_items: if open { &[] } else { frame.nav_items },
-        status: error.status.as_u16(),
-        message: &error.message,
-        hint: error.hint.as_deref(),
-    };
+    let screen = ErrorPage { frame: &frame, open, error: &error };
     let body = screen.render().unwrap_or_else(|_| "cannot render the error page".to_owned());
     (error.status, Html(body)).into_response()
 }

@@ -19,7 +19,6 @@ use super::body_limit::MAX_SIGN_IN_BYTES;
 use super::error::HttpError;
 use super::guess_limit::TokenRefusal;
 use super::request::{FormFields, check_csrf};
-use crate::options::environment::Environment;
 
 /// Maximum length of a name; longer names are truncated.
 const NAME_CHARS: usize = 60;
@@ -35,13 +34,8 @@ pub(crate) fn routes() -> Router<Arc<Frame>> {
 #[derive(Template)]
 #[template(path = "login.html")]
 struct LoginPage<'a> {
-    base: &'a str,
-    environment: Option<&'a Environment>,
+    frame: &'a Frame,
     error: Option<&'a str>,
-}
-
-fn login_page<'a>(frame: &'a Frame, error: Option<&'a str>) -> LoginPage<'a> {
-    LoginPage { base: &frame.root, environment: frame.environment.as_ref(), error }
 }
 
 #[derive(Deserialize)]
@@ -55,7 +49,7 @@ async fn show(State(frame): State<Arc<Frame>>) -> Result<Response, HttpError> {
     if !frame.access.has_tokens() {
         return Ok(home(&frame));
     }
-    Ok(Html(login_page(&frame, None).render()?).into_response())
+    Ok(Html(LoginPage { frame: &frame, error: None }.render()?).into_response())
 }
 
 async fn sign_in(
@@ -69,13 +63,13 @@ async fn sign_in(
     let cookie = match frame.access.sign_in(fields.token.trim(), name, (&headers, peer.0)) {
         Ok(cookie) => cookie,
         Err(TokenRefusal::Wrong) => {
-            let page = login_page(&frame, Some("Invalid token.")).render()?;
+            let page = LoginPage { frame: &frame, error: Some("Invalid token.") }.render()?;
             return Ok((StatusCode::UNAUTHORIZED, Html(page)).into_response());
         }
         Err(TokenRefusal::Locked(left)) => {
             let left = seconds(left);
             let error = format!("Too many wrong tokens: try again in {left} s.");
-            let page = login_page(&frame, Some(&error)).render()?;
+            let page = LoginPage { frame: &frame, error: Some(&error) }.render()?;
             let wait = [(header::RETRY_AFTER, left.to_string())];
             return Ok((StatusCode::TOO_MANY_REQUESTS, wait, Html(page)).into_response());
         }

@@ -5,16 +5,18 @@ use std::convert::Infallible;
 use axum::extract::{Form, FromRequest, FromRequestParts, OriginalUri, Request};
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Redirect, Response};
-use deadpool_postgres::Transaction;
+use jiff::Timestamp;
+use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use queue::QueueError;
 use queue::insight::viewer::{self, Viewer};
 use serde_json::{Map, Value};
 use subtle::ConstantTimeEq;
+use tokio_postgres::Transaction;
 
 use super::access_control::Identity;
 use super::app::App;
-use super::error::HttpError;
+use super::error::{HandlerResult, HttpError};
 use super::time_zone::time_zone;
 use crate::database::{Session, WriteTransaction};
 use crate::options::rights::{Rights, Scope};
@@ -47,7 +49,7 @@ impl RequestContext {
     /// Returns the privileges of the user's role, without write access if the console is read-only or
     /// the user lacks the scope.
     pub(crate) async fn viewer(&self, tx: &Transaction<'_>) -> Result<Viewer, QueueError> {
-        let viewer = viewer::viewer(&**tx).await?;
+        let viewer = viewer::viewer(tx).await?;
         let may_act =
             viewer.may_act && !self.app.read_only && self.identity.rights.allow(Scope::Operate);
         Ok(Viewer { may_act, ..viewer })
@@ -132,6 +134,36 @@ impl FormRequest {
             (!text.is_empty()).then(|| (name.clone(), read.unwrap_or_else(|| text.into())))
         };
         names.iter().filter_map(value).collect()
+    }
+
+    /// Returns the value of a field; `None` if the field is empty.
+    pub(crate) fn text(&self, name: &str) -> Option<String> {
+        Some(self.field(name).to_owned()).filter(|text| !text.is_empty())
+    }
+
+    /// Returns whether a field is `true`, such as that of a ticked box.
+    pub(crate) fn flag(&self, name: &str) -> bool {
+        self.field(name) == "true"
+    }
+
+    /// Parses a time in a time zone.
+    pub(crate) fn instant(&self, name: &str, zone: &TimeZone) -> Result<Timestamp, HttpError> {
+        let zoned = self.parsed::<DateTime>(name)?.to_zoned(zone.clone());
+        let invalid = |_| HttpError::bad_request(format!("invalid time for {name}"));
+        Ok(zoned.map_err(invalid)?.timestamp())
+    }
+
+    /// Makes a change in one transaction on behalf of the user, and then redirects to the page named
+    /// by the field `return_to`, or else to the path that `change` returns.
+    pub(crate) async fn change<P: AsRef<str>>(
+        &self,
+        change: impl AsyncFnOnce(&Transaction<'_>) -> Result<P, HttpError>,
+    ) -> HandlerResult {
+        let mut session = self.context.session().await?;
+        let tx = self.begin(&mut session).await?;
+        let path = change(&tx).await?;
+        tx.commit().await?;
+        Ok(self.redirect_back(path.as_ref()))
     }
 
     /// Begins a transaction on behalf of the user. The database checks the privileges of the login.

@@ -37,16 +37,8 @@ pub struct Environment {
 
 impl Environment {
     /// Returns the CSS class of the colour.
-    pub(crate) fn class(&self) -> &'static str {
-        match self.color {
-            EnvironmentColor::Red => "env-red",
-            EnvironmentColor::Orange => "env-orange",
-            EnvironmentColor::Yellow => "env-yellow",
-            EnvironmentColor::Green => "env-green",
-            EnvironmentColor::Blue => "env-blue",
-            EnvironmentColor::Purple => "env-purple",
-            EnvironmentColor::Gray => "env-gray",
-        }
+    pub(crate) fn class(&self) -> String {
+        format!("env-{:?}", self.color).to_lowercase()
     }
 }
 

@@ -1,8 +1,8 @@
 //! Formats durations, times, counts and links for templates. Askama passes some values by reference
 //! and others by value, so these functions accept both.
 
+use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use jiff::{SignedDuration, Timestamp};
 use queue::{Outcome, State};
 use std::fmt::Write;
 
@@ -32,26 +32,16 @@ macro_rules! impl_by_value {
 
 impl_by_value!(bool, f64, i64, Outcome, State, Timestamp);
 
+impl ByValue<i64> for usize {
+    fn value(&self) -> i64 {
+        i64::try_from(*self).unwrap_or(i64::MAX)
+    }
+}
+
 /// Formats a duration in its two largest units: `350 ms`, `12 s`, `3 min 20 s`, `2 h 5 min`, `4 d 1
 /// h`.
 pub(crate) fn span(seconds: impl ByValue<f64>) -> String {
-    let seconds = seconds.value();
-    if seconds < 0.9995 {
-        return format!("{:.0} ms", seconds.max(0.0) * 1000.0);
-    }
-    if seconds < 10.0 {
-        return format!("{seconds:.1} s");
-    }
-    let whole = SignedDuration::try_from_secs_f64(seconds.round()).unwrap_or(SignedDuration::MAX);
-    let total = whole.as_secs();
-    let (days, hours, minutes, seconds) =
-        (total / 86_400, total / 3600 % 24, total / 60 % 60, total % 60);
-    match (days, hours, minutes) {
-        (0, 0, 0) => format!("{seconds} s"),
-        (0, 0, _) => format!("{minutes} min {seconds} s"),
-        (0, _, _) => format!("{hours} h {minutes} min"),
-        _ => format!("{days} d {hours} h"),
-    }
+    terminal::span_in(seconds.value(), [" ms", " s", " min", " h", " d"])
 }
 
 /// Formats a duration; `None` becomes a dash.
@@ -130,24 +120,22 @@ pub(crate) fn counted(number: impl ByValue<i64>, thing: &str) -> String {
 /// Formats a time as a `<time>` element in UTC; `console.js` converts the text to local time. The
 /// title has the exact time.
 pub(crate) fn time(at: impl ByValue<Timestamp>) -> Markup {
-    let utc = at.value().to_zoned(TimeZone::UTC);
-    Markup(format!(
-        "<time datetime=\"{}\" title=\"{} UTC\">{} UTC</time>",
-        utc.strftime("%Y-%m-%dT%H:%M:%S%.6fZ"),
-        utc.strftime("%F %T%.6f"),
-        utc.strftime("%F %T"),
-    ))
+    time_element(at.value(), "", "%F %T UTC")
 }
 
 /// Formats a time without its year and seconds, for narrow columns; `console.js` converts the text
 /// to local time. The title has the exact time.
 pub(crate) fn short_time(at: impl ByValue<Timestamp>) -> Markup {
-    let utc = at.value().to_zoned(TimeZone::UTC);
+    time_element(at.value(), " class=\"short\"", "%m-%d %H:%M")
+}
+
+fn time_element(at: Timestamp, class: &str, text: &str) -> Markup {
+    let utc = at.to_zoned(TimeZone::UTC);
     Markup(format!(
-        "<time class=\"short\" datetime=\"{}\" title=\"{} UTC\">{}</time>",
+        "<time{class} datetime=\"{}\" title=\"{} UTC\">{}</time>",
         utc.strftime("%Y-%m-%dT%H:%M:%S%.6fZ"),
         utc.strftime("%F %T%.6f"),
-        utc.strftime("%m-%d %H:%M"),
+        utc.strftime(text),
     ))
 }
 
@@ -214,8 +202,9 @@ pub(crate) fn tasks_path(base: impl AsRef<str>, filter: impl AsRef<str>) -> Stri
 /// Returns the query string of these parameters, without the empty ones.
 pub(crate) fn query_string(pairs: &[(&str, &str)]) -> String {
     let given = pairs.iter().filter(|(_, value)| !value.trim().is_empty());
-    let query: Vec<String> =
-        given.map(|(name, value)| format!("{name}={}", url_encode(value.trim()))).collect();
+    let query: Vec<String> = given
+        .map(|(name, value)| format!("{}={}", url_encode(name), url_encode(value.trim())))
+        .collect();
     query.join("&")
 }
 
@@ -234,13 +223,7 @@ pub(crate) fn url_encode(text: &str) -> String {
 
 /// Joins a text into one line and truncates it to `max_chars` characters.
 pub(crate) fn one_line(text: impl AsRef<str>, max_chars: usize) -> String {
-    let text = text.as_ref();
-    let joined = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    if joined.chars().count() <= max_chars {
-        return joined;
-    }
-    let kept: String = joined.chars().take(max_chars.saturating_sub(1)).collect();
-    format!("{}…", kept.trim_end())
+    terminal::one_line(text.as_ref(), max_chars)
 }
 
 #[cfg(test)]
@@ -249,8 +232,8 @@ mod tests {
 
     #[test]
     fn numbers_and_spans_are_short() {
-        assert_eq!(count(1_234_567, false), "1\u{202f}234\u{202f}567");
-        assert_eq!(count(10_000, true), "10\u{202f}000+");
+        assert_eq!(count(1_234_567_i64, false), "1\u{202f}234\u{202f}567");
+        assert_eq!(count(10_000_i64, true), "10\u{202f}000+");
         assert_eq!(
             [0.012, 9.94, 200.0, 350_000.0].map(span),
             ["12 ms", "9.9 s", "3 min 20 s", "4 d 1 h"]
@@ -260,7 +243,7 @@ mod tests {
     #[test]
     fn sizes_and_shares_are_short() {
         assert_eq!(
-            [0, 1023, 8192, 1_503_238_553].map(bytes),
+            [0_i64, 1023, 8192, 1_503_238_553].map(bytes),
             ["0 B", "1023 B", "8.0 kB", "1.4 GB"]
         );
         assert_eq!([40.0, 40.5, 0.04].map(percent), ["40 %", "40.5 %", "0 %"]);

@@ -1,34 +1,40 @@
 //! Page layout shared by all screens: title, navigation, user.
 
+use std::fmt::Display;
+use std::ops::Deref;
+use std::sync::Arc;
+
 use askama::Template;
+use axum::extract::Query;
 use axum::response::{Html, IntoResponse};
 use jiff::tz::TimeZone;
 use queue::insight::viewer::Viewer;
 
-use crate::http::app::NavItem;
+use super::format;
+use crate::http::access_control::Identity;
+use crate::http::app::{Frame, NavItem};
 use crate::http::error::HandlerResult;
 use crate::http::request::RequestContext;
-use crate::options::environment::Environment;
 
 /// Data of the page layout.
 pub(crate) struct Layout {
     pub(crate) title: String,
-    pub(crate) base: String,
-    /// Base path of the console, which is different if it serves several databases.
-    pub(crate) root: String,
-    /// Name of the database among several.
-    pub(crate) context: Option<String>,
+    frame: Arc<Frame>,
     /// Path and query of this page, without the base path.
     pub(crate) current_path: String,
     pub(crate) read_only: bool,
-    pub(crate) csrf: String,
-    pub(crate) name: Option<String>,
-    pub(crate) signed_in: bool,
+    pub(crate) identity: Identity,
     pub(crate) viewer: Viewer,
-    pub(crate) environment: Option<Environment>,
     /// Time zone of the browser; UTC if it is not known.
     pub(crate) zone: TimeZone,
-    nav_items: &'static [NavItem],
+}
+
+impl Deref for Layout {
+    type Target = Frame;
+
+    fn deref(&self) -> &Frame {
+        &self.frame
+    }
 }
 
 impl Layout {
@@ -36,18 +42,12 @@ impl Layout {
     pub(crate) fn new(context: &RequestContext, title: impl Into<String>, viewer: Viewer) -> Self {
         Self {
             title: title.into(),
-            base: context.app.frame.base.clone(),
-            root: context.app.frame.root.clone(),
-            context: context.app.frame.context.clone(),
+            frame: Arc::clone(&context.app.frame),
             current_path: context.current_path.clone(),
             read_only: context.app.read_only,
-            csrf: context.identity.csrf.clone(),
-            name: context.identity.name.clone(),
-            signed_in: context.identity.signed_in,
+            identity: context.identity.clone(),
             viewer,
-            environment: context.app.frame.environment.clone(),
             zone: context.zone.clone(),
-            nav_items: context.app.frame.nav_items,
         }
     }
 
@@ -56,9 +56,16 @@ impl Layout {
         self.zone.iana_name().unwrap_or("UTC")
     }
 
-    /// Returns the entries of the navigation.
-    pub(crate) fn nav_items(&self) -> &'static [NavItem] {
-        self.nav_items
+    /// Returns the time zone of a period that was searched for: `given`, or else that of the browser.
+    pub(crate) fn zone_of<'a>(&'a self, given: &'a str) -> &'a str {
+        if given.is_empty() { self.zone_name() } else { given }
+    }
+
+    /// Returns the URL of a list or its file, with the parameters of this page and another value of one
+    /// of them. Unless that is the cursor, the URL is that of the first page.
+    pub(crate) fn link(&self, path: &str, name: &str, value: impl Display) -> String {
+        let query = changed_query(&self.current_path, name, &value.to_string());
+        format!("{}{path}{}{query}", self.base, if query.is_empty() { "" } else { "?" })
     }
 
     /// Returns whether this page belongs to the screen.
@@ -68,7 +75,44 @@ impl Layout {
     }
 }
 
+/// Returns the query of a path with another value of one parameter. Another filter begins with the first
+/// page, and a time zone without a period has no effect.
+fn changed_query(path: &str, name: &str, value: &str) -> String {
+    let uri = path.parse().unwrap_or_default();
+    let given: Vec<(String, String)> =
+        Query::try_from_uri(&uri).map_or_else(|_| Vec::new(), |it| it.0);
+    let has_period =
+        given.iter().any(|(key, it)| ["from", "to"].contains(&&**key) && !it.trim().is_empty());
+    let stays = |key: &str| match key {
+        "after" | "before" => false,
+        "zone" => has_period,
+        key => key != name,
+    };
+    let kept =
+        given.iter().filter(|(key, _)| stays(key)).map(|(key, it)| (key.as_str(), it.as_str()));
+    format::query_string(&kept.chain([(name, value)]).collect::<Vec<_>>())
+}
+
 /// Renders a template as an HTML response.
 pub(crate) fn render(template: &impl Template) -> HandlerResult {
     Ok(Html(template.render()?).into_response())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::changed_query;
+
+    #[test]
+    fn another_page_keeps_the_filter_and_another_filter_begins_with_the_first_page() {
+        let path = "/audit?subject=queue%20a%26b&since=2h&zone=Europe/Berlin&before=9";
+        let kept = "subject=queue%20a%26b&since=2h";
+        assert_eq!(changed_query(path, "before", "7"), format!("{kept}&before=7"));
+        assert_eq!(changed_query(path, "before", ""), kept);
+        let other = "subject=queue%20a%26b&since=1d";
+        assert_eq!(changed_query(path, "since", "1d"), other);
+        let period = format!("{path}&from=2026-12-01");
+        let query = "since=2h&zone=Europe%2FBerlin&from=2026-12-01&subject=x";
+        assert_eq!(changed_query(&period, "subject", "x"), query);
+        assert_eq!(changed_query("/runs", "state", ""), "");
+    }
 }

@@ -22,13 +22,12 @@ const ROWS: usize = 12;
 
 /// Query parameters of the plots.
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
+#[serde(default)]
 pub(crate) struct PlotParams {
     /// number of hours, from 1 to 6; default 1
-    #[serde(default)]
     #[param(value_type = i64, minimum = 1, maximum = 6)]
     hours: String,
     /// only this queue
-    #[serde(default)]
     pub(crate) queue: String,
 }
 

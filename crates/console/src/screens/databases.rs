@@ -3,24 +3,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use askama::Template;
+use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::routing::get;
-use axum::{Extension, Router};
 use futures_util::future::join_all;
 use health::problems::Severity;
 use tokio::time::timeout;
 
 use crate::http::access_control::Identity;
-use crate::http::app::{App, Frame};
-use crate::http::error::{HandlerResult, HttpError};
+use crate::http::app::Frame;
 use crate::options::environment::Environment;
-use crate::page::format;
-use crate::page::layout::render;
 use crate::screens::fleet::overview::{self, Overview};
 use crate::screens::fleet::problems::Problem;
 use crate::screens::fleet::queue_stats::Count;
+use crate::screens::prelude::*;
 
 /// Time limit for the row of one database. The rows are read at the same time.
 const ROW_LIMIT: Duration = Duration::from_secs(3);

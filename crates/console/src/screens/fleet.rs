@@ -6,9 +6,8 @@
 //! | problems that need attention, each with a link to a screen | `problems` |
 //! | counts, rates and last hour of each queue and priority | `queue_stats` |
 //! | workers with their running tasks, and their drain | `workers` |
-//! | queues: task counts, pause, limits, shared commits, conditions | `queues` |
+//! | queues: task counts, pause, purge, limits, shared commits, conditions | `queues` |
 //! | pause of the whole fleet, at once or planned | `pause` |
-//! | purge of a queue: cancellation of its waiting tasks | `purge` |
 //! | limits of queues, groups and concurrency keys, with their use | `limits` |
 //! | weights of priorities, and reserved readers | `priorities` |
 //! | groups: limit per run, priority, active period | `groups` |
@@ -22,7 +21,6 @@ pub(crate) mod overview;
 mod pause;
 pub(crate) mod priorities;
 pub(crate) mod problems;
-mod purge;
 pub(crate) mod queue_stats;
 pub(crate) mod queues;
 pub(crate) mod subscriptions;

@@ -9,16 +9,14 @@
 //! | versions of a job, and the differences between two versions | `versions` |
 //! | upstream and downstream tasks of a task, across all jobs | `lineage` |
 
+use crate::screens::prelude::*;
+
 mod actions;
 mod durations;
 pub(crate) mod job;
 pub(crate) mod lineage;
 pub(crate) mod list;
 pub(crate) mod versions;
-
-use axum::Router;
-
-use crate::http::app::App;
 
 pub(crate) fn routes() -> Router<App> {
     list::routes().merge(job::routes()).merge(versions::routes()).merge(actions::routes())

@@ -15,6 +15,7 @@ use crate::http::api_request::ApiRequest;
 use crate::http::app::App;
 use crate::http::error::HandlerResult;
 use crate::options::rights::Scope;
+use crate::screens::fleet::queues::{require_queue, set_paused};
 
 /// Maximum number of chunks of a purge, with 500 tasks each. A request is one transaction, which must
 /// not lock any number of tasks.
@@ -79,95 +80,71 @@ pub(super) fn routes() -> OpenApiRouter<App> {
 
 /// Pauses or resumes a queue
 #[utoipa::path(post, path = "/api/v1/queues/pause", request_body = PauseRequest, responses((status = 200, body = Done)))]
-async fn pause_queue(request: ApiRequest<PauseRequest>) -> HandlerResult {
-    request
-        .execute(Scope::Operate, |tx, body| {
-            Box::pin(async move {
-                if !operate::queue_is_known(&**tx, &body.queue).await? {
-                    return Err(no_such("queue", &body.queue));
-                }
-                if body.paused {
-                    operate::pause(&**tx, &body.queue).await?;
-                } else {
-                    operate::resume(&**tx, &body.queue).await?;
-                }
-                Ok(done(if body.paused { "paused" } else { "resumed" }))
-            })
-        })
-        .await
+async fn pause_queue(call: ApiRequest<PauseRequest>) -> HandlerResult {
+    call.execute(Scope::Operate, async |tx, body| {
+        set_paused(tx, &body.queue, body.paused).await?;
+        Ok(done(if body.paused { "paused" } else { "resumed" }))
+    })
+    .await
 }
 
 /// Makes a worker stop claiming, or resume
 #[utoipa::path(post, path = "/api/v1/workers/{id}/drain", params(("id" = uuid::Uuid, Path)), request_body = DrainRequest, responses((status = 200, body = Done)))]
-async fn drain_worker(Path(id): Path<String>, request: ApiRequest<DrainRequest>) -> HandlerResult {
+async fn drain_worker(Path(id): Path<String>, call: ApiRequest<DrainRequest>) -> HandlerResult {
     let worker = WorkerId(id.parse().map_err(|_| no_such("worker", &id))?);
-    request
-        .execute(Scope::Operate, move |tx, body| {
-            Box::pin(async move {
-                if !operate::drain(&**tx, worker, body.draining).await? {
-                    return Err(no_such("worker", &id));
-                }
-                Ok(done(if body.draining { "draining" } else { "resumed" }))
-            })
-        })
-        .await
+    call.execute(Scope::Operate, async |tx, body| {
+        if !operate::drain(tx, worker, body.draining).await? {
+            return Err(no_such("worker", &id));
+        }
+        Ok(done(if body.draining { "draining" } else { "resumed" }))
+    })
+    .await
 }
 
 /// Cancels the tasks that wait in a queue, up to 10,000
 ///
 /// Tasks that are enqueued later stay, and running tasks continue.
 #[utoipa::path(post, path = "/api/v1/queues/purge", request_body = PurgeRequest, responses((status = 200, body = Purged)))]
-async fn purge_queue(request: ApiRequest<PurgeRequest>) -> HandlerResult {
-    request
-        .execute(Scope::Operate, |tx, body| {
-            Box::pin(async move {
-                if !operate::queue_is_known(&**tx, &body.queue).await? {
-                    return Err(no_such("queue", &body.queue));
-                }
-                let up_to = purge::waiting_tasks(&**tx, &body.queue).await?.last_id;
-                let (mut after, mut cancelled) = (TaskId(0), 0);
-                let Some(up_to) = up_to else { return Ok(Purged { cancelled, more: false }) };
-                for _ in 0..MAX_CHUNKS {
-                    let chunk = purge::purge_chunk(&**tx, &body.queue, after, up_to).await?;
-                    cancelled += chunk.cancelled;
-                    match chunk.last_id.filter(|last| *last < up_to) {
-                        Some(last) => after = last,
-                        None => return Ok(Purged { cancelled, more: false }),
-                    }
-                }
-                Ok(Purged { cancelled, more: true })
-            })
-        })
-        .await
+async fn purge_queue(call: ApiRequest<PurgeRequest>) -> HandlerResult {
+    call.execute(Scope::Operate, async |tx, body| {
+        require_queue(tx, &body.queue).await?;
+        let up_to = purge::waiting_tasks(tx, &body.queue).await?.last_id;
+        let (mut after, mut cancelled) = (TaskId(0), 0);
+        let Some(up_to) = up_to else { return Ok(Purged { cancelled, more: false }) };
+        for _ in 0..MAX_CHUNKS {
+            let chunk = purge::purge_chunk(tx, &body.queue, after, up_to).await?;
+            cancelled += chunk.cancelled;
+            match chunk.last_id.filter(|last| *last < up_to) {
+                Some(last) => after = last,
+                None => return Ok(Purged { cancelled, more: false }),
+            }
+        }
+        Ok(Purged { cancelled, more: true })
+    })
+    .await
 }
 
 /// Creates or changes a subscription
 ///
 /// The result is `changed` or `unchanged`.
 #[utoipa::path(post, path = "/api/v1/subscriptions", request_body = SubscriptionRequest, responses((status = 200, body = Done)))]
-async fn set_subscription(request: ApiRequest<SubscriptionRequest>) -> HandlerResult {
-    request
-        .execute(Scope::Operate, |tx, body| {
-            Box::pin(async move {
-                let options = Value::Object(body.options);
-                let changed = subscription::set_subscription(&**tx, &body.name, &options).await?;
-                Ok(done(if changed { "changed" } else { "unchanged" }))
-            })
-        })
-        .await
+async fn set_subscription(call: ApiRequest<SubscriptionRequest>) -> HandlerResult {
+    call.execute(Scope::Operate, async |tx, body| {
+        let options = Value::Object(body.options);
+        let changed = subscription::set_subscription(tx, &body.name, &options).await?;
+        Ok(done(if changed { "changed" } else { "unchanged" }))
+    })
+    .await
 }
 
 /// Removes a subscription and its undelivered notifications
 #[utoipa::path(post, path = "/api/v1/subscriptions/remove", request_body = RemoveSubscriptionRequest, responses((status = 200, body = Done)))]
-async fn remove_subscription(request: ApiRequest<RemoveSubscriptionRequest>) -> HandlerResult {
-    request
-        .execute(Scope::Operate, |tx, body| {
-            Box::pin(async move {
-                if !subscription::remove_subscription(&**tx, &body.name).await? {
-                    return Err(no_such("subscription", &body.name));
-                }
-                Ok(done("removed"))
-            })
-        })
-        .await
+async fn remove_subscription(call: ApiRequest<RemoveSubscriptionRequest>) -> HandlerResult {
+    call.execute(Scope::Operate, async |tx, body| {
+        if !subscription::remove_subscription(tx, &body.name).await? {
+            return Err(no_such("subscription", &body.name));
+        }
+        Ok(done("removed"))
+    })
+    .await
 }

@@ -107,70 +107,56 @@ pub(super) fn routes() -> OpenApiRouter<App> {
 ///
 /// Requires the scope `run`.
 #[utoipa::path(post, path = "/api/v1/schedules/run", request_body = RunScheduleRequest, responses((status = 200, body = Started)))]
-async fn run_schedule(request: ApiRequest<RunScheduleRequest>) -> HandlerResult {
-    request
-        .execute(Scope::Run, |tx, body| {
-            Box::pin(async move {
-                let RunScheduleRequest { name, force, params, fire_at } = body;
-                let run = declare::run_now(&**tx, &name, force, &params, fire_at).await?;
-                let run = run.ok_or_else(|| no_such("schedule", &name))?;
-                Ok(Started { run, dropped: Vec::new() })
-            })
-        })
-        .await
+async fn run_schedule(call: ApiRequest<RunScheduleRequest>) -> HandlerResult {
+    call.execute(Scope::Run, async |tx, body| {
+        let RunScheduleRequest { name, force, params, fire_at } = body;
+        let run = declare::run_now(tx, &name, force, &params, fire_at).await?;
+        let run = run.ok_or_else(|| no_such("schedule", &name))?;
+        Ok(Started { run, dropped: Vec::new() })
+    })
+    .await
 }
 
 /// Enables or disables a schedule
 #[utoipa::path(post, path = "/api/v1/schedules/enable", request_body = EnableRequest, responses((status = 200, body = Done)))]
-async fn enable_schedule(request: ApiRequest<EnableRequest>) -> HandlerResult {
-    request
-        .execute(Scope::Operate, |tx, body| {
-            Box::pin(async move {
-                let known = declare::enable(&**tx, &body.name, body.enabled).await?;
-                enabled(known, &body, "schedule")
-            })
-        })
-        .await
+async fn enable_schedule(call: ApiRequest<EnableRequest>) -> HandlerResult {
+    call.execute(Scope::Operate, async |tx, body| {
+        let known = declare::enable(tx, &body.name, body.enabled).await?;
+        enabled(known, &body, "schedule")
+    })
+    .await
 }
 
 /// Enables or disables a job
 #[utoipa::path(post, path = "/api/v1/jobs/enable", request_body = EnableRequest, responses((status = 200, body = Done)))]
-async fn enable_job(request: ApiRequest<EnableRequest>) -> HandlerResult {
-    request
-        .execute(Scope::Operate, |tx, body| {
-            Box::pin(async move {
-                let known = job::enable(&**tx, &body.name, body.enabled).await?;
-                enabled(known, &body, "job")
-            })
-        })
-        .await
+async fn enable_job(call: ApiRequest<EnableRequest>) -> HandlerResult {
+    call.execute(Scope::Operate, async |tx, body| {
+        let known = job::enable(tx, &body.name, body.enabled).await?;
+        enabled(known, &body, "job")
+    })
+    .await
 }
 
 /// Starts a run of a schedule for each of its instants in a period in the past
 ///
 /// Workers start the runs, in the order of the instants.
 #[utoipa::path(post, path = "/api/v1/schedules/backfill", request_body = BackfillRequest, responses((status = 200, body = CreatedBackfill)))]
-async fn backfill_schedule(request: ApiRequest<BackfillRequest>) -> HandlerResult {
-    request
-        .execute(Scope::Operate, |tx, body| {
-            Box::pin(async move {
-                let BackfillRequest { name, from, to, max_running, again, params } = body;
-                let options = BackfillOptions { from, to, max_running, again, params };
-                let known = queries::status(&**tx, &name).await?;
-                let known = known.ok_or_else(|| no_such("schedule", &name))?;
-                let id = backfill::create(&**tx, &name, &options).await?;
-                let id = id.ok_or_else(|| no_such("schedule", &name))?;
-                let found = backfill::preview(&**tx, &name, &known.timing, &options).await?;
-                if found.instants == 0 {
-                    return Err(HttpError::bad_request(
-                        "the schedule has no instant in this period",
-                    ));
-                }
-                let (instants, skipped) = (found.instants, found.skipped.len());
-                Ok(CreatedBackfill { id, instants, skipped })
-            })
-        })
-        .await
+async fn backfill_schedule(call: ApiRequest<BackfillRequest>) -> HandlerResult {
+    call.execute(Scope::Operate, async |tx, body| {
+        let BackfillRequest { name, from, to, max_running, again, params } = body;
+        let options = BackfillOptions { from, to, max_running, again, params };
+        let known = queries::status(tx, &name).await?;
+        let known = known.ok_or_else(|| no_such("schedule", &name))?;
+        let id = backfill::create(tx, &name, &options).await?;
+        let id = id.ok_or_else(|| no_such("schedule", &name))?;
+        let found = backfill::preview(tx, &name, &known.timing, &options).await?;
+        if found.instants == 0 {
+            return Err(HttpError::bad_request("the schedule has no instant in this period"));
+        }
+        let (instants, skipped) = (found.instants, found.skipped.len());
+        Ok(CreatedBackfill { id, instants, skipped })
+    })
+    .await
 }
 
 /// Pauses, resumes or cancels a backfill
@@ -179,24 +165,21 @@ async fn backfill_schedule(request: ApiRequest<BackfillRequest>) -> HandlerResul
 #[utoipa::path(post, path = "/api/v1/backfills/{id}/change", params(("id" = i64, Path, minimum = 1)), request_body = ChangeBackfillRequest, responses((status = 200, body = Done)))]
 async fn change_backfill(
     Path(id): Path<String>,
-    request: ApiRequest<ChangeBackfillRequest>,
+    call: ApiRequest<ChangeBackfillRequest>,
 ) -> HandlerResult {
     let number: i64 = id.parse().map_err(|_| no_such("backfill", &id))?;
-    request
-        .execute(Scope::Operate, move |tx, body| {
-            Box::pin(async move {
-                let (action, result) = match body.action {
-                    BackfillChange::Pause => (BackfillAction::Pause, "paused"),
-                    BackfillChange::Resume => (BackfillAction::Resume, "resumed"),
-                    BackfillChange::Cancel => (BackfillAction::Cancel, "cancelled"),
-                };
-                if !backfill::change(&**tx, number, action).await? {
-                    return Err(no_such("backfill", &id));
-                }
-                Ok(done(result))
-            })
-        })
-        .await
+    call.execute(Scope::Operate, async |tx, body| {
+        let (action, result) = match body.action {
+            BackfillChange::Pause => (BackfillAction::Pause, "paused"),
+            BackfillChange::Resume => (BackfillAction::Resume, "resumed"),
+            BackfillChange::Cancel => (BackfillAction::Cancel, "cancelled"),
+        };
+        if !backfill::change(tx, number, action).await? {
+            return Err(no_such("backfill", &id));
+        }
+        Ok(done(result))
+    })
+    .await
 }
 
 fn enabled(known: bool, body: &EnableRequest, kind: &str) -> Result<Done, HttpError> {

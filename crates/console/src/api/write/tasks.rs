@@ -4,9 +4,7 @@ use axum::extract::Path;
 use jiff::Timestamp;
 use queue::change::{self, TaskChanges};
 use queue::enqueue::{self, Due, Enqueued, NewTask, TaskOptions};
-use queue::{
-    Backoff, Isolation, Labels, Mode, Priority, StoredOptions, TaskId, Traceparent, cancel,
-};
+use queue::{Backoff, Isolation, Labels, Mode, Priority, StoredOptions, Traceparent, cancel};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -18,6 +16,7 @@ use crate::http::api_request::ApiRequest;
 use crate::http::app::App;
 use crate::http::error::{HandlerResult, HttpError};
 use crate::options::rights::Scope;
+use crate::screens::tasks::status::{no_such_task, task_id};
 
 /// Tasks to enqueue, with common options. Durations are in seconds.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -166,42 +165,29 @@ impl ChangeTaskRequest {
     }
 }
 
-fn task_id(id: &str) -> Result<TaskId, HttpError> {
-    id.parse().map(TaskId).map_err(|_| no_such_task(id))
-}
-
-fn no_such_task(id: impl std::fmt::Display) -> HttpError {
-    HttpError::not_found(format!("there is no task {id}"))
-}
-
 /// Enqueues tasks, all or none
 ///
 /// Requires the scope `enqueue`, and the privileges of `mill_producer`.
 #[utoipa::path(post, path = "/api/v1/tasks", request_body = EnqueueRequest, responses((status = 200, body = EnqueuedTasks)))]
-async fn enqueue(request: ApiRequest<EnqueueRequest>) -> HandlerResult {
-    request
-        .execute(Scope::Enqueue, |tx, body| {
-            Box::pin(async move {
-                let (mut tasks, options) = body.split()?;
-                let key = tasks.first_mut().and_then(|task| task.key.take());
-                let several = tasks.len() > 1;
-                if tasks.is_empty() || several && (key.is_some() || has_key(&tasks)) {
-                    return Err(HttpError::bad_request(
-                        "tasks must be one task, or several without a key",
-                    ));
-                }
-                let tasks: Vec<NewTask> = tasks.into_iter().map(new_task).collect();
-                let tasks = match tasks.as_slice() {
-                    [task] => vec![enqueue::enqueue(&**tx, task, &options, key.as_deref()).await?],
-                    tasks => {
-                        let ids = enqueue::enqueue_many(&**tx, tasks, &options).await?;
-                        ids.into_iter().map(|id| Enqueued { id, created: true }).collect()
-                    }
-                };
-                Ok(EnqueuedTasks { tasks })
-            })
-        })
-        .await
+async fn enqueue(call: ApiRequest<EnqueueRequest>) -> HandlerResult {
+    call.execute(Scope::Enqueue, async |tx, body| {
+        let (mut tasks, options) = body.split()?;
+        let key = tasks.first_mut().and_then(|task| task.key.take());
+        let several = tasks.len() > 1;
+        if tasks.is_empty() || several && (key.is_some() || has_key(&tasks)) {
+            return Err(HttpError::bad_request("tasks must be one task, or several without a key"));
+        }
+        let tasks: Vec<NewTask> = tasks.into_iter().map(new_task).collect();
+        let tasks = match tasks.as_slice() {
+            [task] => vec![enqueue::enqueue(tx, task, &options, key.as_deref()).await?],
+            tasks => {
+                let ids = enqueue::enqueue_many(tx, tasks, &options).await?;
+                ids.into_iter().map(|id| Enqueued { id, created: true }).collect()
+            }
+        };
+        Ok(EnqueuedTasks { tasks })
+    })
+    .await
 }
 
 fn has_key(tasks: &[TaskRequest]) -> bool {
@@ -216,46 +202,38 @@ fn new_task(task: TaskRequest) -> NewTask {
 ///
 /// The result is `cancelled`, `requested` for a running task, or `finished`.
 #[utoipa::path(post, path = "/api/v1/tasks/{id}/cancel", params(("id" = i64, Path, minimum = 1)), request_body = EmptyRequest, responses((status = 200, body = Done)))]
-async fn cancel_task(Path(id): Path<String>, request: ApiRequest<EmptyRequest>) -> HandlerResult {
+async fn cancel_task(Path(id): Path<String>, call: ApiRequest<EmptyRequest>) -> HandlerResult {
     let id = task_id(&id)?;
-    request
-        .execute(Scope::Operate, move |tx, _| {
-            Box::pin(async move { found(cancel::cancel(&**tx, id).await?, || no_such_task(id)) })
-        })
-        .await
+    call.execute(Scope::Operate, async |tx, _| {
+        found(cancel::cancel(tx, id).await?, || no_such_task(id))
+    })
+    .await
 }
 
 /// Runs a finished task again, or a scheduled task now
 ///
 /// The result is `retried`, `brought forward`, or the state of a task that cannot be retried.
 #[utoipa::path(post, path = "/api/v1/tasks/{id}/retry", params(("id" = i64, Path, minimum = 1)), request_body = EmptyRequest, responses((status = 200, body = Done)))]
-async fn retry_task(Path(id): Path<String>, request: ApiRequest<EmptyRequest>) -> HandlerResult {
+async fn retry_task(Path(id): Path<String>, call: ApiRequest<EmptyRequest>) -> HandlerResult {
     let id = task_id(&id)?;
-    request
-        .execute(Scope::Operate, move |tx, _| {
-            Box::pin(async move { found(cancel::retry(&**tx, id).await?, || no_such_task(id)) })
-        })
-        .await
+    call.execute(Scope::Operate, async |tx, _| {
+        found(cancel::retry(tx, id).await?, || no_such_task(id))
+    })
+    .await
 }
 
 /// Changes a task that waits
 ///
 /// The result is `updated`, `unchanged` or `finished`. A running task is refused.
 #[utoipa::path(post, path = "/api/v1/tasks/{id}/set", params(("id" = i64, Path, minimum = 1)), request_body = ChangeTaskRequest, responses((status = 200, body = Done)))]
-async fn change_task(
-    Path(id): Path<String>,
-    request: ApiRequest<ChangeTaskRequest>,
-) -> HandlerResult {
+async fn change_task(Path(id): Path<String>, call: ApiRequest<ChangeTaskRequest>) -> HandlerResult {
     let id = task_id(&id)?;
-    request
-        .execute(Scope::Operate, move |tx, body| {
-            Box::pin(async move {
-                let changes = body.changes()?;
-                if changes.is_empty() {
-                    return Err(HttpError::bad_request("the request changes no option"));
-                }
-                found(change::change(&**tx, id, &changes).await?, || no_such_task(id))
-            })
-        })
-        .await
+    call.execute(Scope::Operate, async |tx, body| {
+        let changes = body.changes()?;
+        if changes.is_empty() {
+            return Err(HttpError::bad_request("the request changes no option"));
+        }
+        found(change::change(tx, id, &changes).await?, || no_such_task(id))
+    })
+    .await
 }

@@ -3,10 +3,6 @@
 
 use std::collections::BTreeMap;
 
-use askama::Template;
-use axum::Router;
-use axum::routing::get;
-use deadpool_postgres::Transaction;
 use health::doctor_checks::{self, CheckStatus, Finding};
 use queue::catalog;
 use queue::doctor::{self, HorizonHolder};
@@ -14,15 +10,10 @@ use queue::insight::problems;
 use queue::insight::storage::{self, Connections, Retention, Table, Wait};
 use queue::insight::viewer::Viewer;
 use queue::target::{self, Target};
-use queue::{QueueError, TaskId, schema, workers};
-use serde::Serialize;
+use queue::{TaskId, schema, workers};
 use tokio_postgres::error::SqlState;
 
-use crate::http::app::App;
-use crate::http::error::HandlerResult;
-use crate::http::request::RequestContext;
-use crate::page::format;
-use crate::page::layout::{Layout, render};
+use crate::screens::prelude::*;
 
 pub(crate) fn routes() -> Router<App> {
     Router::new().route("/database", get(show))
@@ -111,22 +102,22 @@ impl DatabaseDetail {
     /// Reads the data. Queries that do not need the schema come first, because an error aborts the
     /// transaction.
     pub(crate) async fn read(tx: &Transaction<'_>, viewer: &Viewer) -> Result<Self, QueueError> {
-        let server = doctor::server(&**tx).await?;
-        let mut horizon = doctor::horizon(&**tx).await?;
+        let server = doctor::server(tx).await?;
+        let mut horizon = doctor::horizon(tx).await?;
         if !viewer.sees_statements {
             horizon.iter_mut().for_each(|holder| holder.query = None);
         }
         let mut checks = vec![doctor_checks::server(&server)];
-        checks.push(doctor_checks::transaction_ids(&doctor::oldest_database(&**tx).await?));
-        checks.extend(doctor_checks::settings(&doctor::settings(&**tx).await?));
-        let catalog = catalog::catalog(&**tx, server.version_number).await?;
+        checks.push(doctor_checks::transaction_ids(&doctor::oldest_database(tx).await?));
+        checks.extend(doctor_checks::settings(&doctor::settings(tx).await?));
+        let catalog = catalog::catalog(tx, server.version_number).await?;
         checks.extend(doctor_checks::catalog(&catalog));
-        checks.extend(doctor_checks::overrides(&doctor::overrides(&**tx).await?));
-        checks.extend(doctor_checks::memberships(&doctor::memberships(&**tx).await?));
-        checks.push(doctor_checks::horizon(&horizon, doctor::hidden_sessions(&**tx).await?));
+        checks.extend(doctor_checks::overrides(&doctor::overrides(tx).await?));
+        checks.extend(doctor_checks::memberships(&doctor::memberships(tx).await?));
+        checks.push(doctor_checks::horizon(&horizon, doctor::hidden_sessions(tx).await?));
         let mut known = Self {
-            connections: storage::connections(&**tx).await?,
-            lock_waits: storage::waits(&**tx).await?,
+            connections: storage::connections(tx).await?,
+            lock_waits: storage::waits(tx).await?,
             connections_allowed: server.connections_allowed,
             connections_open: server.connections,
             server_version: server.version.clone(),
@@ -147,14 +138,14 @@ impl DatabaseDetail {
         tx: &Transaction<'_>,
         server: &doctor::Server,
     ) -> Result<Schema, QueueError> {
-        let found = schema::installed(&**tx).await?;
+        let found = schema::installed(tx).await?;
         self.checks.push(doctor_checks::schema_version(found));
-        let workers = workers::workers(&**tx).await?;
+        let workers = workers::workers(tx).await?;
         self.checks.push(doctor_checks::workers(&workers));
         self.checks.extend(found.and_then(|found| doctor_checks::built_for(&workers, found)));
         self.checks.push(doctor_checks::connections(server, &workers));
-        self.checks.extend(doctor_checks::session_roles(&doctor::session_roles(&**tx).await?));
-        if let Some(tables) = doctor::tables(&**tx).await? {
+        self.checks.extend(doctor_checks::session_roles(&doctor::session_roles(tx).await?));
+        if let Some(tables) = doctor::tables(tx).await? {
             self.checks.push(doctor_checks::history(&tables));
             self.checks.push(doctor_checks::dead_rows(&tables));
         }
@@ -162,12 +153,12 @@ impl DatabaseDetail {
         let waiting =
             self.lock_waits.iter().flat_map(|it| it.blocked_by.iter().copied().chain([it.pid]));
         let pids: Vec<i32> = sessions.chain(waiting).collect();
-        let backends = problems::blockers(&**tx, &pids).await?;
+        let backends = problems::blockers(tx, &pids).await?;
         Ok(Schema {
             version: found.map(|found| found.version),
-            tables: storage::tables(&**tx).await?,
-            retention: storage::retention(&**tx).await?,
-            targets: target::targets(&**tx).await?,
+            tables: storage::tables(tx).await?,
+            retention: storage::retention(tx).await?,
+            targets: target::targets(tx).await?,
             tasks: backends
                 .into_iter()
                 .filter_map(|it| Some((it.pid, (it.task?, it.task_name))))
@@ -182,10 +173,8 @@ fn locked(error: &QueueError) -> bool {
     code == Some(&SqlState::LOCK_NOT_AVAILABLE) || code == Some(&SqlState::QUERY_CANCELED)
 }
 
-async fn show(context: RequestContext) -> HandlerResult {
-    let mut session = context.session().await?;
-    let tx = session.begin_read().await?;
-    let viewer = context.viewer(&tx).await?;
-    let known = DatabaseDetail::read(&tx, &viewer).await?;
-    render(&DatabasePage { page: Layout::new(&context, "Database", viewer), known })
+async fn show(mut request: ReadRequest) -> HandlerResult {
+    let read = request.begin().await?;
+    let known = DatabaseDetail::read(&read.tx, &read.viewer).await?;
+    render(&DatabasePage { page: read.layout("Database"), known })
 }

@@ -1,27 +1,15 @@
 //! Limits screen: every limit of a queue, a concurrency key or a group, with its use, and forms that
 //! change or remove the limit.
 
-use std::collections::HashMap;
-use std::sync::Arc;
-
-use askama::Template;
-use axum::Router;
-use axum::extract::Query;
-use axum::response::Response;
-use axum::routing::{get, post};
-use deadpool_postgres::Transaction;
-use jiff::Timestamp;
 use queue::insight::limits::{self, LimitCursor, LimitOrder, LimitQuery, LimitUse};
 use queue::{LimitKind, limit};
-use serde::{Deserialize, Serialize};
 
-use super::queues::{rate, set_limits};
-use crate::http::app::App;
-use crate::http::download::{DownloadFormat, DownloadPage, download, json_rows};
-use crate::http::error::{HandlerResult, HttpError};
-use crate::http::request::{FormRequest, RequestContext};
-use crate::page::format;
-use crate::page::layout::{Layout, render};
+use super::queues::Limits;
+use crate::http::download::{FileList, FileRows, download};
+use crate::screens::prelude::*;
+
+/// The screen to which the forms return.
+const PATH: &str = "/limits";
 
 /// Limits per page.
 const PAGE_SIZE: i64 = 50;
@@ -32,23 +20,6 @@ const LONGEST: i64 = 200;
 /// Limits that a download reads at a time.
 const DOWNLOAD_PAGE_SIZE: i64 = 200;
 
-/// Columns of a CSV file.
-const COLUMNS: [&str; 13] = [
-    "kind",
-    "name",
-    "run_id",
-    "max_running",
-    "rate",
-    "active_period",
-    "open",
-    "running",
-    "running_more",
-    "waiting",
-    "waiting_more",
-    "waiting_since",
-    "first_waiting_id",
-];
-
 /// Tabs: label, kind.
 const KINDS: [(&str, &str); 4] =
     [("all", ""), ("queues", "queue"), ("groups", "group"), ("concurrency keys", "key")];
@@ -56,28 +27,25 @@ const KINDS: [(&str, &str); 4] =
 pub(crate) fn routes() -> Router<App> {
     Router::new()
         .route("/limits", get(show))
-        .route("/limits/download", get(save_as))
-        .route("/limits/set", post(set))
-        .route("/limits/remove", post(remove))
+        .route("/limits/download", get(download::<LimitsParams>))
+        .route("/limits/set", post(set_key_limits))
+        .route("/limits/remove", post(remove_key_limits))
 }
 
 /// Query parameters of the screen; empty parameters are ignored.
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
+#[serde(default)]
 pub(crate) struct LimitsParams {
     /// a part of the name
-    #[serde(default)]
     q: String,
     /// object that the limit applies to
-    #[serde(default)]
     #[param(value_type = LimitKind, inline)]
     kind: String,
     /// order: name (default), or wait (only limits that tasks wait for, longest wait first, of at
     /// most 1,000 concurrency keys)
-    #[serde(default)]
     #[param(pattern = "^(|name|wait)$")]
     sort: String,
     /// `next` of the previous page
-    #[serde(default)]
     #[param(pattern = r"^((key|group|queue)\.[0-9]{1,18}\.[^\u0000]*)?$")]
     after: String,
 }
@@ -93,7 +61,6 @@ pub(crate) struct Listing {
 
 impl LimitsParams {
     fn query(&self) -> Result<LimitQuery, HttpError> {
-        let given = |text: &str| (!text.trim().is_empty()).then(|| text.trim().to_owned());
         let order = match self.sort.trim() {
             "" | "name" => LimitOrder::Name,
             "wait" => LimitOrder::Wait,
@@ -102,17 +69,13 @@ impl LimitsParams {
                     .hint("name or wait"));
             }
         };
-        let kind = given(&self.kind).map(|word| word.parse()).transpose();
+        let kind = filter::given(&self.kind).map(|word| word.parse()).transpose();
         Ok(LimitQuery {
-            text: given(&self.q),
+            text: filter::given(&self.q),
             kind: kind.map_err(HttpError::bad_request)?,
             order,
             after: parse_cursor(&self.after)?,
         })
-    }
-
-    fn query_string(&self, kind: &str, sort: &str, more: (&str, &str)) -> String {
-        format::query_string(&[("q", &self.q), ("kind", kind), ("sort", sort), more])
     }
 }
 
@@ -125,8 +88,7 @@ fn parse_cursor(text: &str) -> Result<Option<LimitCursor>, HttpError> {
         let (kind, run_id) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
         Some(LimitCursor { kind, run_id, name: parts.next()?.to_owned() })
     })();
-    let invalid = || HttpError::bad_request("invalid page cursor").hint("start at the first page");
-    cursor.map(Some).ok_or_else(invalid)
+    cursor.map(Some).ok_or_else(HttpError::invalid_cursor)
 }
 
 fn format_cursor(cursor: &LimitCursor) -> String {
@@ -143,35 +105,15 @@ struct LimitsPage {
 }
 
 impl LimitsPage {
-    fn now(&self) -> Timestamp {
-        self.page.viewer.now
-    }
-
-    fn kinds(&self) -> &'static [(&'static str, &'static str)] {
-        &KINDS
-    }
-
-    fn path(&self, kind: &str, sort: &str, after: &str) -> String {
-        let query = self.params.query_string(kind, sort, ("after", after));
-        let mark = if query.is_empty() { "" } else { "?" };
-        format!("{}/limits{mark}{query}", self.page.base)
-    }
-
-    fn download_path(&self, format: &str) -> String {
-        let (kind, sort) = (&self.params.kind, &self.params.sort);
-        let query = self.params.query_string(kind, sort, ("format", format));
-        format!("{}/limits/download?{query}", self.page.base)
-    }
-
     fn by_wait(&self) -> bool {
         self.params.sort == "wait"
     }
 
     /// Returns the path of the tasks of a limit in a state.
     fn tasks_path(&self, limit: &LimitUse, state: &str) -> String {
-        let key = limit.kind.as_str();
+        let name = filter::term(limit.kind.as_str(), &limit.name);
         let run = limit.run_id.map(|run| format!(" run:{run}")).unwrap_or_default();
-        let filter = format!("{key}:\"{}\"{run} state:{state}", limit.name);
+        let filter = format!("{name}{run} state:{state}");
         format::tasks_path(&self.page.base, filter)
     }
 
@@ -211,76 +153,57 @@ pub(crate) async fn data(
 
 async fn page(tx: &Transaction<'_>, query: &LimitQuery, size: i64) -> Result<Listing, HttpError> {
     let size = if query.order == LimitOrder::Wait { LONGEST } else { size };
-    let page = limits::page(&**tx, query, size).await?;
+    let page = limits::page(tx, query, size).await?;
     Ok(Listing { limits: page.limits, next: page.next.as_ref().map(format_cursor) })
 }
 
-async fn show(context: RequestContext, Query(params): Query<LimitsParams>) -> HandlerResult {
-    let mut session = context.session().await?;
-    let tx = session.begin_read().await?;
-    let viewer = context.viewer(&tx).await?;
-    let (listing, timed_out) = match data(&tx, &params).await {
-        Err(error) if error.timed_out() => (Listing::default(), true),
-        listing => (listing?, false),
-    };
-    let page = Layout::new(&context, "Limits", viewer);
-    render(&LimitsPage { page, params, listing, timed_out })
+async fn show(mut request: ReadRequest, Query(params): Query<LimitsParams>) -> HandlerResult {
+    let read = request.begin().await?;
+    let (listing, timed_out) = HttpError::unless_timed_out(data(&read.tx, &params).await)?;
+    render(&LimitsPage { page: read.layout("Limits"), params, listing, timed_out })
 }
 
-async fn save_as(
-    context: RequestContext,
-    Query(params): Query<LimitsParams>,
-    Query(pairs): Query<HashMap<String, String>>,
-) -> HandlerResult {
-    let format = DownloadFormat::parse(pairs.get("format").map_or("", String::as_str))?;
-    let shared = Arc::new((context, params.query()?));
-    let read = move |after: String| {
-        let shared = Arc::clone(&shared);
-        async move {
-            let (context, query) = &*shared;
-            let after = parse_cursor(&after)?.or_else(|| query.after.clone());
-            let query = LimitQuery { after, ..query.clone() };
-            let mut session = context.session().await?;
-            let tx = session.begin_read().await?;
-            let listing = page(&tx, &query, DOWNLOAD_PAGE_SIZE).await?;
-            Ok(DownloadPage { rows: json_rows(&listing.limits), next: listing.next })
-        }
-    };
-    download(("limits", format), &COLUMNS, read).await
+impl FileList for LimitsParams {
+    const NAME: &'static str = "limits";
+    const COLUMNS: &'static str = "kind name run_id max_running rate active_period open running \
+        running_more waiting waiting_more waiting_since first_waiting_id";
+
+    async fn rows(&self, tx: &mut Transaction<'_>, after: &str) -> Result<FileRows, HttpError> {
+        let query = self.query()?;
+        let query = LimitQuery { after: parse_cursor(after)?.or(query.after), ..query };
+        let listing = page(tx, &query, DOWNLOAD_PAGE_SIZE).await?;
+        Ok(FileRows::new(&listing.limits, listing.next))
+    }
 }
 
 /// Sets both limits of a concurrency key; an empty field removes its limit.
-async fn set(form: FormRequest) -> Result<Response, HttpError> {
-    let key = form.field("key");
-    let (max_running, rate): (Option<i32>, _) = (form.optional("max_running")?, rate(&form)?);
-    let create = form.field("create") == "true";
-    if create && max_running.is_none() && rate.is_none() {
+async fn set_key_limits(form: FormRequest) -> HandlerResult {
+    let (key, limits, create) = (form.field("key"), Limits::read(&form)?, form.flag("create"));
+    if create && limits.is_empty() {
         return Err(HttpError::bad_request("a limit needs a number of tasks or a rate"));
     }
-    let mut session = form.context.session().await?;
-    let tx = form.begin(&mut session).await?;
-    // set_max_running creates a missing limit; a mistyped key must not.
-    if !create && !limit::key_is_known(&*tx, key).await? {
-        return Err(none(key));
-    }
-    set_limits(&tx, LimitKind::Key, key, max_running, rate).await?;
-    tx.commit().await?;
-    Ok(form.redirect_back("/limits"))
+    form.change(async |tx| {
+        // set_max_running creates a missing limit; a mistyped key must not.
+        if !create && !limit::key_is_known(tx, key).await? {
+            return Err(key_not_found(key));
+        }
+        limits.set(tx, LimitKind::Key, key).await?;
+        Ok(PATH)
+    })
+    .await
 }
 
 /// Removes the limit of a concurrency key. The database refuses while the key has live tasks.
-async fn remove(form: FormRequest) -> Result<Response, HttpError> {
+async fn remove_key_limits(form: FormRequest) -> HandlerResult {
     let key = form.field("key");
-    let mut session = form.context.session().await?;
-    let tx = form.begin(&mut session).await?;
-    if !limit::remove(&*tx, key).await? {
-        return Err(none(key));
-    }
-    tx.commit().await?;
-    Ok(form.redirect_back("/limits"))
+    form.change(async |tx| match limit::remove(tx, key).await? {
+        true => Ok(PATH),
+        false => Err(key_not_found(key)),
+    })
+    .await
 }
 
-fn none(key: &str) -> HttpError {
+fn key_not_found(key: &str) -> HttpError {
     HttpError::not_found(format!("no task has had the concurrency key \"{key}\""))
 }
 

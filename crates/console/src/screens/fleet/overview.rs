@@ -1,24 +1,14 @@
 //! Overview screen: problems, queues and throughput plots.
 
-use askama::Template;
-use axum::Router;
-use axum::extract::Query;
-use axum::routing::get;
-use deadpool_postgres::Transaction;
-use jiff::Timestamp;
 use queue::insight::problems::{WaitingLimit, problem_sources};
 use queue::insight::viewer::Viewer;
-use queue::{QueueError, task_queries as tasks};
-use serde::Serialize;
+use queue::task_queries as tasks;
 
 use super::problems::{FleetFacts, Problem, problems};
 use super::queue_stats::{FleetSnapshot, LastHour, QueueStats};
-use crate::http::app::{App, AppState};
-use crate::http::error::HandlerResult;
-use crate::http::request::RequestContext;
-use crate::page::format;
-use crate::page::layout::{Layout, render};
+use crate::http::app::AppState;
 use crate::page::plots::{HOUR_CHOICES, PlotParams, ThroughputColumns};
+use crate::screens::prelude::*;
 use crate::throughput::minutes::HOUR_MINUTES;
 
 /// Maximum number of queues shown; the Queues screen lists all of them.
@@ -73,14 +63,9 @@ impl OverviewPage {
         health::problems::describe_limit(limit, self.it.now)
     }
 
-    fn hour_choices() -> &'static [i64] {
-        &HOUR_CHOICES
-    }
-
     /// Returns the URL of the page with plots of a queue over `hours`.
     fn plots_path(&self, hours: &i64, queue: &str) -> String {
-        let query = plots_query(*hours, queue);
-        format!("{}/?{query}#plots", self.page.base)
+        format!("{}/?{}#plots", self.page.base, plots_query(*hours, queue))
     }
 
     /// Returns the URL of the plot data.
@@ -88,34 +73,22 @@ impl OverviewPage {
         let query = plots_query(self.hours, &self.queue);
         format!("{}/api/v1/throughput?{query}", self.page.base)
     }
-
-    fn hour_is_loaded(&self) -> bool {
-        self.it.minutes_read >= HOUR_MINUTES
-    }
 }
 
 fn plots_query(hours: i64, queue: &str) -> String {
-    let queue = format::url_encode(queue);
-    if queue.is_empty() { format!("hours={hours}") } else { format!("hours={hours}&queue={queue}") }
+    format::query_string(&[("hours", &hours.to_string()), ("queue", queue)])
 }
 
 pub(crate) async fn show(
-    context: RequestContext,
+    mut request: ReadRequest,
     Query(params): Query<PlotParams>,
 ) -> HandlerResult {
     let hours = params.hours()?;
-    let mut session = context.session().await?;
-    let tx = session.begin_read().await?;
-    let viewer = context.viewer(&tx).await?;
-    let it = data(&context.app, &tx, &viewer).await?;
-    let columns = ThroughputColumns::of(&context.app.throughput, &params.queue, hours, viewer.now);
-    render(&OverviewPage {
-        page: Layout::new(&context, "Overview", viewer),
-        it,
-        hours,
-        queue: params.queue,
-        columns,
-    })
+    let read = request.begin().await?;
+    let it = data(&read.context.app, &read.tx, &read.viewer).await?;
+    let columns =
+        ThroughputColumns::of(&read.context.app.throughput, &params.queue, hours, read.viewer.now);
+    render(&OverviewPage { page: read.layout("Overview"), it, hours, queue: params.queue, columns })
 }
 
 /// Reads the data of the screen.
@@ -137,8 +110,8 @@ pub(crate) async fn all_queues(
 ) -> Result<Overview, QueueError> {
     let fleet = FleetSnapshot::read_with_rates(tx, &app.throughput, viewer.now).await?;
     let queues = fleet.queues();
-    let running = tasks::running(&**tx, None).await?;
-    let sources = problem_sources(&**tx).await?;
+    let running = tasks::running(tx, None).await?;
+    let sources = problem_sources(tx).await?;
     let problems = problems(&FleetFacts {
         fleet: &fleet,
         queues: &queues,

@@ -1,18 +1,10 @@
 //! Priorities screen: weights, and readers reserved for tasks of priority `reserved`.
 
-use askama::Template;
-use axum::Router;
-use axum::response::Response;
-use axum::routing::{get, post};
 use queue::priority::{self, Weight};
 use queue::{Priority, ReservedCapacity};
 
 use super::queue_stats::{FleetSnapshot, PriorityStats};
-use crate::http::app::App;
-use crate::http::error::{HandlerResult, HttpError};
-use crate::http::request::{FormRequest, RequestContext};
-use crate::page::format;
-use crate::page::layout::{Layout, render};
+use crate::screens::prelude::*;
 
 pub(crate) fn routes() -> Router<App> {
     Router::new()
@@ -39,23 +31,12 @@ struct PrioritiesPage {
     reserved_readers: (i32, i32),
 }
 
-impl PrioritiesPage {
-    fn is_set(&self, capacity: &ReservedCapacity) -> bool {
-        self.reserved == *capacity
-    }
-
-    fn capacities(&self) -> &'static [ReservedCapacity] {
-        ReservedCapacity::ALL
-    }
-}
-
-async fn show(context: RequestContext) -> HandlerResult {
-    let mut session = context.session().await?;
-    let tx = session.begin_read().await?;
-    let viewer = context.viewer(&tx).await?;
-    let fleet = FleetSnapshot::read(&tx, &context.app.throughput, viewer.now).await?;
-    let weights = priority::weights(&*tx).await?;
-    let reserved = priority::reserved_capacity(&*tx).await?;
+async fn show(mut request: ReadRequest) -> HandlerResult {
+    let read = request.begin().await?;
+    let fleet =
+        FleetSnapshot::read(&read.tx, &read.context.app.throughput, read.viewer.now).await?;
+    let weights = priority::weights(&*read.tx).await?;
+    let reserved = priority::reserved_capacity(&*read.tx).await?;
     let all: f64 = weights.iter().map(|it| it.weight).sum();
     let weight = |of: Priority| {
         weights.iter().find(|it: &&Weight| it.priority == of).map_or(0.0, |it| it.weight)
@@ -67,31 +48,26 @@ async fn show(context: RequestContext) -> HandlerResult {
     let alive = fleet.workers.iter().filter(|worker| worker.alive);
     let reserved_readers = alive.fold((0, 0), |sum, it| (sum.0 + it.reserved, sum.1 + it.readers));
     let lines = fleet.priorities().into_iter().map(line).collect();
-    render(&PrioritiesPage {
-        page: Layout::new(&context, "Priorities", viewer),
-        lines,
-        reserved,
-        reserved_readers,
-    })
+    render(&PrioritiesPage { page: read.layout("Priorities"), lines, reserved, reserved_readers })
 }
 
-async fn set_weights(form: FormRequest) -> Result<Response, HttpError> {
+async fn set_weights(form: FormRequest) -> HandlerResult {
     let mut weights = [None; 5];
     for (weight, priority) in weights.iter_mut().zip(Priority::ALL) {
         *weight = form.optional(priority.as_str())?;
     }
-    let mut session = form.context.session().await?;
-    let tx = form.begin(&mut session).await?;
-    priority::set_weights(&*tx, &weights).await?;
-    tx.commit().await?;
-    Ok(form.redirect_back("/priorities"))
+    form.change(async |tx| {
+        priority::set_weights(tx, &weights).await?;
+        Ok("/priorities")
+    })
+    .await
 }
 
-async fn set_reserved_capacity(form: FormRequest) -> Result<Response, HttpError> {
-    let capacity: ReservedCapacity = form.parsed("capacity")?;
-    let mut session = form.context.session().await?;
-    let tx = form.begin(&mut session).await?;
-    priority::set_reserved_capacity(&*tx, capacity).await?;
-    tx.commit().await?;
-    Ok(form.redirect_back("/priorities"))
+async fn set_reserved_capacity(form: FormRequest) -> HandlerResult {
+    let capacity = form.parsed("capacity")?;
+    form.change(async |tx| {
+        priority::set_reserved_capacity(tx, capacity).await?;
+        Ok("/priorities")
+    })
+    .await
 }

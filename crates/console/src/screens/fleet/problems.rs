@@ -4,10 +4,11 @@ use health::problems::{self, ProblemSubject, QueueBacklog, QueueFailures, Severi
 use queue::Outcome;
 use queue::insight::problems::ProblemSources;
 use queue::task_queries::Running;
-use serde::Serialize;
 
 use super::queue_stats::{FleetSnapshot, QueueStats};
+use crate::filter::term;
 use crate::page::format::{tasks_path, url_encode};
+use crate::screens::prelude::*;
 
 /// A problem that needs attention.
 #[derive(Clone, Debug, PartialEq, Serialize, utoipa::ToSchema)]
@@ -70,7 +71,7 @@ fn waiting(queue: &QueueStats) -> Option<QueueBacklog<'_>> {
 /// Returns the path of the screen that shows the problem and where it can be fixed.
 fn path(about: &ProblemSubject) -> String {
     match about {
-        ProblemSubject::Backlog(queue) => tasks_path("", format!("queue:\"{queue}\"")),
+        ProblemSubject::Backlog(queue) => tasks_path("", term("queue", queue)),
         // The readers may be busy with tasks of other queues.
         ProblemSubject::BusyReaders(_) => {
             format!("{}&sort=duration", tasks_path("", "state:running"))

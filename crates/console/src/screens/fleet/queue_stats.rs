@@ -1,17 +1,13 @@
 //! Statistics of each queue and priority, combined from lanes, settings, workers and the last hour.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
-use deadpool_postgres::Transaction;
-use jiff::Timestamp;
+use queue::Priority;
 use queue::insight::lanes::{self, LaneCount, LaneState, QueueSetting};
 use queue::insight::throughput::MinuteStats;
 use queue::workers::{self, Worker};
-use queue::{Priority, QueueError};
-use serde::Serialize;
 
-use crate::escape::Markup;
+use crate::screens::prelude::*;
 use crate::throughput::cache::ThroughputCache;
 use crate::throughput::minutes::HOUR_MINUTES;
 
@@ -32,7 +28,7 @@ impl Count {
     }
 
     pub(crate) fn display(&self) -> String {
-        crate::page::format::count(self.count, self.more)
+        format::count(self.count, self.more)
     }
 }
 
@@ -119,30 +115,17 @@ impl LastHour {
         self.per_second.map_or_else(|| "–".to_owned(), |rate| format!("{rate:.1}"))
     }
 
-    /// Draws a bar per minute: succeeded attempts with failed attempts on top.
-    pub(crate) fn sparkline(&self) -> Markup {
+    /// Returns a bar per minute, of succeeded attempts with failed attempts on top: class, left end, top
+    /// and height of each part.
+    pub(crate) fn bars(&self) -> Vec<(&'static str, usize, i64, i64)> {
         let max = self.minutes.iter().map(|[good, bad]| good + bad).max().unwrap_or(0).max(1);
         let height = |count: i64| if count == 0 { 0 } else { (count * 24 / max).max(1) };
-        let mut svg = format!(
-            "<svg class=\"spark\" viewBox=\"0 0 180 25\" preserveAspectRatio=\"none\" role=\"img\" \
-             aria-label=\"last hour: {} succeeded, {} failed\">",
-            self.succeeded, self.failed
-        );
-        for (minute, [good, bad]) in self.minutes.iter().enumerate() {
+        let parts = self.minutes.iter().enumerate().flat_map(|(minute, [good, bad])| {
             let (good, bad) = (height(*good), height(*bad));
-            for (class, height, top) in [("ok", good, 25 - good), ("bad", bad, 25 - good - bad)] {
-                if height > 0 {
-                    let _ = write!(
-                        svg,
-                        "<rect class=\"{class}\" x=\"{}\" y=\"{}\" width=\"2\" height=\"{height}\"/>",
-                        minute * 3,
-                        top.max(0),
-                    );
-                }
-            }
-        }
-        svg.push_str("</svg>");
-        Markup(svg)
+            let top = (25 - good - bad).max(0);
+            [("ok", minute * 3, 25 - good, good), ("bad", minute * 3, top, bad)]
+        });
+        parts.filter(|(.., height)| *height > 0).collect()
     }
 }
 
@@ -186,11 +169,11 @@ impl FleetSnapshot {
     ) -> Result<Self, QueueError> {
         let rates_known = throughput.knows(now, RATE_MINUTES);
         Ok(Self {
-            workers: workers::workers(&**tx).await?,
+            workers: workers::workers(tx).await?,
             minutes: throughput.minutes(now, HOUR_MINUTES),
             now,
-            lanes: lanes::lanes(&**tx).await?,
-            settings: lanes::queue_settings(&**tx).await?,
+            lanes: lanes::lanes(tx).await?,
+            settings: lanes::queue_settings(tx).await?,
             growth: if rates_known {
                 throughput.growth(now, RATE_MINUTES)
             } else {

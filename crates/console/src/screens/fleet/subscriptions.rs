@@ -1,19 +1,12 @@
 //! Subscriptions screen: who is notified of which events, and the notifications that were not
 //! delivered.
 
-use askama::Template;
-use axum::Router;
-use axum::extract::Path;
-use axum::response::Response;
-use axum::routing::{get, post};
-use jiff::Timestamp;
 use queue::subscription::{self, Notification, NotificationFilter, Subscription};
 
-use crate::http::app::App;
-use crate::http::error::{HandlerResult, HttpError};
-use crate::http::request::{FormRequest, RequestContext};
-use crate::page::format;
-use crate::page::layout::{Layout, render};
+use crate::screens::prelude::*;
+
+/// The screen to which the forms return.
+const PATH: &str = "/subscriptions";
 
 /// Maximum number of notifications in each list.
 const LISTED: i64 = 20;
@@ -21,9 +14,9 @@ const LISTED: i64 = 20;
 pub(crate) fn routes() -> Router<App> {
     Router::new()
         .route("/subscriptions", get(show))
-        .route("/subscriptions/{subscription}/enable", post(enable))
-        .route("/subscriptions/{subscription}/test", post(test))
-        .route("/subscriptions/{subscription}/retry", post(retry))
+        .route("/subscriptions/{subscription}/enable", post(enable_subscription))
+        .route("/subscriptions/{subscription}/test", post(test_subscription))
+        .route("/subscriptions/{subscription}/retry", post(retry_notifications))
 }
 
 #[derive(Template)]
@@ -36,14 +29,6 @@ struct SubscriptionsPage {
 }
 
 impl SubscriptionsPage {
-    fn now(&self) -> Timestamp {
-        self.page.viewer.now
-    }
-
-    fn events(&self, subscription: &Subscription) -> String {
-        subscription.events.iter().map(|event| event.as_str()).collect::<Vec<_>>().join(", ")
-    }
-
     /// Returns what the event is about, such as the name of the task.
     fn about(&self, notification: &Notification) -> String {
         let keys = ["task", "schedule", "jobs", "queue", "host"];
@@ -59,53 +44,44 @@ impl SubscriptionsPage {
     }
 }
 
-async fn show(context: RequestContext) -> HandlerResult {
-    let mut session = context.session().await?;
-    let tx = session.begin_read().await?;
-    let viewer = context.viewer(&tx).await?;
-    let subscriptions = subscription::subscriptions(&*tx).await?;
+async fn show(mut request: ReadRequest) -> HandlerResult {
+    let read = request.begin().await?;
+    let subscriptions = subscription::subscriptions(&*read.tx).await?;
     let dead = NotificationFilter { state: Some("dead".to_owned()), ..Default::default() };
-    let dead = subscription::notifications(&*tx, &dead, LISTED).await?;
-    let newest = subscription::notifications(&*tx, &NotificationFilter::default(), LISTED).await?;
+    let dead = subscription::notifications(&*read.tx, &dead, LISTED).await?;
+    let all = NotificationFilter::default();
+    let newest = subscription::notifications(&*read.tx, &all, LISTED).await?;
     let lists = [("Undeliverable notifications", dead), ("Newest notifications", newest)];
-    render(&SubscriptionsPage {
-        page: Layout::new(&context, "Subscriptions", viewer),
-        subscriptions,
-        lists,
-    })
+    render(&SubscriptionsPage { page: read.layout("Subscriptions"), subscriptions, lists })
 }
 
-async fn enable(Path(name): Path<String>, form: FormRequest) -> Result<Response, HttpError> {
+async fn enable_subscription(Path(name): Path<String>, form: FormRequest) -> HandlerResult {
     let enabled = form.parsed("enabled")?;
-    let mut session = form.context.session().await?;
-    let tx = form.begin(&mut session).await?;
-    if !subscription::enable_subscription(&*tx, &name, enabled).await? {
-        return Err(none());
-    }
-    tx.commit().await?;
-    Ok(form.redirect_back("/subscriptions"))
+    form.change(async |tx| match subscription::enable_subscription(tx, &name, enabled).await? {
+        true => Ok(PATH),
+        false => Err(subscription_not_found()),
+    })
+    .await
 }
 
-async fn test(Path(name): Path<String>, form: FormRequest) -> Result<Response, HttpError> {
-    let mut session = form.context.session().await?;
-    let tx = form.begin(&mut session).await?;
-    subscription::test_subscription(&*tx, &name).await?.ok_or_else(none)?;
-    tx.commit().await?;
-    Ok(form.redirect_back("/subscriptions"))
+async fn test_subscription(Path(name): Path<String>, form: FormRequest) -> HandlerResult {
+    form.change(async |tx| {
+        let test = subscription::test_subscription(tx, &name).await?;
+        test.map(|_| PATH).ok_or_else(subscription_not_found)
+    })
+    .await
 }
 
 /// Attempts the undeliverable notifications of a subscription again.
-async fn retry(Path(name): Path<String>, form: FormRequest) -> Result<Response, HttpError> {
-    let mut session = form.context.session().await?;
-    let tx = form.begin(&mut session).await?;
-    if subscription::subscription(&*tx, &name).await?.is_none() {
-        return Err(none());
-    }
-    subscription::retry_notifications(&*tx, Some(&name), None).await?;
-    tx.commit().await?;
-    Ok(form.redirect_back("/subscriptions"))
+async fn retry_notifications(Path(name): Path<String>, form: FormRequest) -> HandlerResult {
+    form.change(async |tx| {
+        subscription::subscription(tx, &name).await?.ok_or_else(subscription_not_found)?;
+        subscription::retry_notifications(tx, Some(&name), None).await?;
+        Ok(PATH)
+    })
+    .await
 }
 
-fn none() -> HttpError {
+fn subscription_not_found() -> HttpError {
     HttpError::not_found("subscription not found")
 }

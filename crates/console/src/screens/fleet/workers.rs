@@ -1,26 +1,14 @@
 //! Workers screen: all workers with their running tasks.
 
-use askama::Template;
-use axum::Router;
-use axum::extract::Path;
-use axum::response::Response;
-use axum::routing::{get, post};
-use deadpool_postgres::Transaction;
-use jiff::Timestamp;
 use queue::task_queries::{self as tasks, Running};
 use queue::workers::{self, Worker};
-use queue::{QueueError, WorkerId, operate};
-use serde::Serialize;
+use queue::{WorkerId, operate};
 
 use super::queue_stats::{FleetSnapshot, QueueStats};
-use crate::http::app::App;
-use crate::http::error::{HandlerResult, HttpError};
-use crate::http::request::{FormRequest, RequestContext};
-use crate::page::format;
-use crate::page::layout::{Layout, render};
+use crate::screens::prelude::*;
 
 pub(crate) fn routes() -> Router<App> {
-    Router::new().route("/workers", get(show)).route("/workers/{id}/drain", post(drain))
+    Router::new().route("/workers", get(show)).route("/workers/{id}/drain", post(drain_worker))
 }
 
 /// A worker and its tasks.
@@ -42,16 +30,10 @@ struct WorkersPage {
     unserved: Vec<QueueStats>,
 }
 
-impl WorkersPage {
-    fn now(&self) -> Timestamp {
-        self.page.viewer.now
-    }
-}
-
 /// Reads all workers.
 pub(crate) async fn data(tx: &Transaction<'_>) -> Result<Vec<WorkerStatus>, QueueError> {
-    let workers = workers::workers(&**tx).await?;
-    let running = tasks::running(&**tx, None).await?;
+    let workers = workers::workers(tx).await?;
+    let running = tasks::running(tx, None).await?;
     let status = |worker: Worker| WorkerStatus {
         state: state(&worker),
         tasks: running.iter().filter(|task| task.worker_id == worker.id).cloned().collect(),
@@ -72,24 +54,24 @@ fn state(worker: &Worker) -> &'static str {
     }
 }
 
-async fn show(context: RequestContext) -> HandlerResult {
-    let mut session = context.session().await?;
-    let tx = session.begin_read().await?;
-    let viewer = context.viewer(&tx).await?;
-    let statuses = data(&tx).await?;
-    let fleet = FleetSnapshot::read(&tx, &context.app.throughput, viewer.now).await?;
+async fn show(mut request: ReadRequest) -> HandlerResult {
+    let read = request.begin().await?;
+    let statuses = data(&read.tx).await?;
+    let fleet =
+        FleetSnapshot::read(&read.tx, &read.context.app.throughput, read.viewer.now).await?;
     let mut unserved = fleet.queues();
     unserved.retain(|queue| queue.unserved(&fleet.workers));
-    render(&WorkersPage { page: Layout::new(&context, "Workers", viewer), statuses, unserved })
+    render(&WorkersPage { page: read.layout("Workers"), statuses, unserved })
 }
 
-async fn drain(Path(id): Path<String>, form: FormRequest) -> Result<Response, HttpError> {
-    let gone =
+async fn drain_worker(Path(id): Path<String>, form: FormRequest) -> HandlerResult {
+    let not_found =
         || HttpError::not_found("worker not found").hint("the worker may have stopped meanwhile");
-    let worker = WorkerId(id.parse().map_err(|_| gone())?);
-    let mut session = form.context.session().await?;
-    let tx = form.begin(&mut session).await?;
-    let found = operate::drain(&*tx, worker, form.parsed("draining")?).await?;
-    tx.commit().await?;
-    if found { Ok(form.redirect_back("/workers")) } else { Err(gone()) }
+    let worker = WorkerId(id.parse().map_err(|_| not_found())?);
+    let draining = form.parsed("draining")?;
+    form.change(async |tx| match operate::drain(tx, worker, draining).await? {
+        true => Ok("/workers"),
+        false => Err(not_found()),
+    })
+    .await
 }

@@ -1,19 +1,11 @@
 //! Failures screen: failed attempts grouped by cause.
 
-use askama::Template;
-use axum::Router;
-use axum::extract::Query;
-use axum::routing::get;
-use deadpool_postgres::Transaction;
-use queue::insight::{self, FailureGroup};
-use serde::Deserialize;
+use std::time::Duration;
 
-use crate::filter::{self, FilterError};
-use crate::http::app::App;
-use crate::http::error::{HandlerResult, HttpError};
-use crate::http::request::RequestContext;
-use crate::page::format;
-use crate::page::layout::{Layout, render};
+use queue::insight::{self, FailureGroup};
+
+use crate::filter::FilterError;
+use crate::screens::prelude::*;
 
 /// Maximum number of causes shown.
 const MAX_GROUPS: usize = 200;
@@ -30,12 +22,11 @@ pub(crate) fn routes() -> Router<App> {
 
 /// Query parameters of the screen.
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
+#[serde(default)]
 pub(crate) struct FailuresParams {
     /// only causes that occur in this queue
-    #[serde(default)]
     queue: String,
     /// time range up to now: 90s, 15m, 2h, 3d; default 1h
-    #[serde(default)]
     #[param(pattern = "^([0-9]{1,4}[smhd])?$")]
     since: String,
 }
@@ -56,16 +47,6 @@ impl FailuresParams {
 }
 
 impl FailuresPage {
-    fn spans(&self) -> &'static [&'static str] {
-        &SPANS
-    }
-
-    fn path(&self, since: &str) -> String {
-        let queue = format::url_encode(&self.params.queue);
-        let queue = if queue.is_empty() { queue } else { format!("&queue={queue}") };
-        format!("{}/failures?since={}{queue}", self.page.base, format::url_encode(since))
-    }
-
     /// Returns the message, or a placeholder if it is hidden.
     fn message<'a>(&self, group: &'a FailureGroup) -> &'a str {
         let hidden = if group.sqlstate.is_some() { terminal::HIDDEN } else { "" };
@@ -74,8 +55,8 @@ impl FailuresPage {
 
     /// Returns the filter that selects the tasks with this cause.
     fn filter(&self, group: &FailureGroup) -> String {
-        let queue = &self.params.queue;
-        let queue = if queue.is_empty() { String::new() } else { format!(" queue:\"{queue}\"") };
+        let queue = filter::given(&self.params.queue);
+        let queue = queue.map(|queue| filter::term(" queue", queue)).unwrap_or_default();
         format!("state:{} cause:{}{queue} since:{}", group.outcome, group.cause, self.params.span())
     }
 
@@ -92,18 +73,15 @@ impl FailuresPage {
 
 /// Reads the causes, most frequent first. With a queue: the causes that occur in that queue, with
 /// their attempts in all queues.
-async fn read(
+async fn read_groups(
     tx: &Transaction<'_>,
-    params: &FailuresParams,
-) -> Result<Result<Vec<FailureGroup>, FilterError>, HttpError> {
-    let since = match filter::since(params.span()) {
-        Ok(since) => since,
-        Err(error) => return Ok(Err(error)),
-    };
-    let mut groups = insight::failures(&**tx, since).await?;
-    groups.retain(|group| params.queue.is_empty() || group.queues.contains(&params.queue));
+    queue: &str,
+    since: Duration,
+) -> Result<Vec<FailureGroup>, QueueError> {
+    let mut groups = insight::failures(tx, since).await?;
+    groups.retain(|group| queue.is_empty() || group.queues.iter().any(|it| it == queue));
     groups.truncate(MAX_GROUPS);
-    Ok(Ok(groups))
+    Ok(groups)
 }
 
 /// Reads the causes for the API, where an invalid parameter is an error.
@@ -111,21 +89,14 @@ pub(crate) async fn groups(
     tx: &Transaction<'_>,
     params: &FailuresParams,
 ) -> Result<Vec<FailureGroup>, HttpError> {
-    read(tx, params).await?.map_err(|it| HttpError::bad_request(it.message).hint(it.hint))
+    Ok(read_groups(tx, &params.queue, filter::since(params.span())?).await?)
 }
 
-async fn show(context: RequestContext, Query(params): Query<FailuresParams>) -> HandlerResult {
-    let mut session = context.session().await?;
-    let tx = session.begin_read().await?;
-    let viewer = context.viewer(&tx).await?;
-    let (groups, filter_error) = match read(&tx, &params).await? {
-        Ok(groups) => (groups, None),
+async fn show(mut request: ReadRequest, Query(params): Query<FailuresParams>) -> HandlerResult {
+    let read = request.begin().await?;
+    let (groups, filter_error) = match filter::since(params.span()) {
+        Ok(since) => (read_groups(&read.tx, &params.queue, since).await?, None),
         Err(error) => (Vec::new(), Some(error)),
     };
-    render(&FailuresPage {
-        page: Layout::new(&context, "Failures", viewer),
-        params,
-        groups,
-        filter_error,
-    })
+    render(&FailuresPage { page: read.layout("Failures"), params, groups, filter_error })
 }

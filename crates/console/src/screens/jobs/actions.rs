@@ -1,54 +1,47 @@
 //! Actions on a job: start a run, enable and disable the job or one of its tasks.
 
-use axum::Router;
-use axum::response::Response;
-use axum::routing::post;
 use queue::job;
-use queue::run::RunOptions;
+use queue::run::{self, RunOptions};
 
 use super::job::{data, no_such_job};
-use crate::http::app::App;
-use crate::http::error::HttpError;
-use crate::http::request::FormRequest;
-use crate::page::format;
+use crate::screens::prelude::*;
 
 pub(crate) fn routes() -> Router<App> {
     Router::new()
-        .route("/jobs/run", post(run))
-        .route("/jobs/enable", post(enable))
+        .route("/jobs/run", post(start_run))
+        .route("/jobs/enable", post(enable_job))
         .route("/jobs/tasks/enable", post(enable_task))
 }
 
-async fn run(form: FormRequest) -> Result<Response, HttpError> {
-    let name = form.field("name").to_owned();
-    let mut session = form.context.session().await?;
-    let tx = form.begin(&mut session).await?;
-    let known = data(tx.reading(), &name).await?;
-    let params = form.params(&known.shape.params);
-    let started =
-        queue::run::start(&*tx, &[known.shape.name], &params, &RunOptions::default()).await?;
-    tx.commit().await?;
-    Ok(form.redirect_back(&format!("/runs/{}", started.run)))
+async fn start_run(form: FormRequest) -> HandlerResult {
+    form.change(async |tx| {
+        let known = data(tx, form.field("name")).await?;
+        let params = form.params(&known.shape.params);
+        let options = RunOptions::default();
+        let started = run::start(tx, &[known.shape.name], &params, &options).await?;
+        Ok(format!("/runs/{}", started.run))
+    })
+    .await
 }
 
-async fn enable(form: FormRequest) -> Result<Response, HttpError> {
-    let name = form.field("name").to_owned();
-    let mut session = form.context.session().await?;
-    let tx = form.begin(&mut session).await?;
-    if !job::enable(&*tx, &name, form.parsed("enabled")?).await? {
-        return Err(no_such_job(&name));
-    }
-    tx.commit().await?;
-    Ok(form.redirect_back(&format!("/jobs/detail?name={}", format::url_encode(&name))))
+async fn enable_job(form: FormRequest) -> HandlerResult {
+    let (name, enabled) = (form.field("name"), form.parsed("enabled")?);
+    form.change(async |tx| match job::enable(tx, name, enabled).await? {
+        true => Ok(path(name)),
+        false => Err(no_such_job(name)),
+    })
+    .await
 }
 
-async fn enable_task(form: FormRequest) -> Result<Response, HttpError> {
-    let (name, task) = (form.field("name").to_owned(), form.field("task").to_owned());
-    let mut session = form.context.session().await?;
-    let tx = form.begin(&mut session).await?;
-    if !job::enable_task(&*tx, &name, &task, form.parsed("enabled")?).await? {
-        return Err(HttpError::not_found(format!("job {name} has no task {task}")));
-    }
-    tx.commit().await?;
-    Ok(form.redirect_back(&format!("/jobs/detail?name={}", format::url_encode(&name))))
+async fn enable_task(form: FormRequest) -> HandlerResult {
+    let (name, task, enabled) = (form.field("name"), form.field("task"), form.parsed("enabled")?);
+    form.change(async |tx| match job::enable_task(tx, name, task, enabled).await? {
+        true => Ok(path(name)),
+        false => Err(HttpError::not_found(format!("job {name} has no task {task}"))),
+    })
+    .await
+}
+
+fn path(name: &str) -> String {
+    format!("/jobs/detail?name={}", format::url_encode(name))
 }

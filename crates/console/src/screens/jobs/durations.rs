@@ -1,21 +1,16 @@
 //! Plot of the durations of a job, or of one of its tasks, in the last runs.
 
-use std::fmt::Write;
-
-use deadpool_postgres::Transaction;
-use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use queue::insight::runs::{self, ComparedRun};
-use queue::{QueueError, RunId, TaskId};
+use queue::{RunId, TaskId};
 
-use crate::escape::{Markup, escaped};
-use crate::page::format;
+use crate::screens::prelude::*;
 
 /// Size of the plot in user units, and its margins for the labels of the axes.
 const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 200.0;
+const FLOOR: f64 = HEIGHT - 22.0;
 const LEFT: f64 = 76.0;
-const BOTTOM: f64 = 22.0;
 const TOP: f64 = 8.0;
 
 /// Maximum width of a bar, and the gap between two bars.
@@ -61,7 +56,7 @@ impl Durations {
             }));
         } else {
             let ids: Vec<i64> = runs.iter().map(|run| run.id.0).collect();
-            for cell in runs::grid_cells(&**tx, &ids, &[task]).await? {
+            for cell in runs::grid_cells(tx, &ids, &[task]).await? {
                 let run = runs.iter().find(|run| run.id == cell.run);
                 let (Some(run), Some(seconds)) = (run, cell.duration_seconds) else { continue };
                 points.push(DurationPoint {
@@ -79,77 +74,53 @@ impl Durations {
         Ok(Self { points, median })
     }
 
-    /// Draws a bar per run, linked to the run or to the attempt of the task, with a line at the
-    /// median. Dates are in the time zone of the viewer.
-    pub(crate) fn plot(&self, base: &str, zone: &TimeZone) -> Markup {
-        let longest = self.points.iter().map(|it| it.seconds).fold(0.001, f64::max);
-        let floor = HEIGHT - BOTTOM;
-        let top =
-            |seconds: f64| floor - (seconds / longest * (floor - TOP)).clamp(1.0, floor - TOP);
-        #[expect(clippy::cast_precision_loss, reason = "at most a hundred bars")]
-        let slot = (WIDTH - LEFT) / self.points.len().max(1) as f64;
-        #[expect(clippy::cast_precision_loss, reason = "at most a hundred bars")]
-        let left = |place: usize| LEFT + slot * place as f64;
-        let mut svg = format!(
-            "<svg class=\"run-durations\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"group\" aria-label=\"durations of {}, at most {}\">",
-            format::counted(i64::try_from(self.points.len()).unwrap_or(0), "run"),
-            format::span(longest),
-        );
-        for (seconds, at) in [(longest, TOP), (0.0, floor)] {
-            let _ = write!(
-                svg,
-                "<line class=\"axis-line\" x1=\"{LEFT}\" x2=\"{WIDTH}\" y1=\"{at}\" y2=\"{at}\"/>\
-                 <text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>",
-                LEFT - 6.0,
-                at + 4.0,
-                if seconds > 0.0 { format::span(seconds) } else { "0".to_owned() },
-            );
-        }
-        for (place, point) in self.points.iter().enumerate() {
-            let (x, y) = (left(place), top(point.seconds));
-            let path = point
-                .task
-                .map_or_else(|| format!("/runs/{}", point.run), |task| format!("/tasks/{task}"));
-            let _ = write!(
-                svg,
-                "<a href=\"{}{path}\"><rect class=\"{}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"{:.1}\">\
-                 <title>{}</title></rect></a>",
-                escaped(base),
-                format::state_class(&point.state),
-                (slot - GAP).clamp(1.0, MAX_BAR),
-                floor - y,
-                escaped(&format!(
-                    "run {}, {}: {}, {}",
-                    point.run,
-                    date(point.at, zone),
-                    point.state,
-                    format::span(point.seconds)
-                )),
-            );
-        }
-        for place in (0..self.points.len()).step_by(self.points.len().div_ceil(DATES).max(1)) {
-            let _ = write!(
-                svg,
-                "<text x=\"{:.1}\" y=\"{}\">{}</text>",
-                left(place),
-                HEIGHT - 6.0,
-                date(self.points[place].at, zone),
-            );
-        }
-        if let Some(median) = self.median {
-            let y = top(median);
-            let _ = write!(
-                svg,
-                "<line class=\"median\" x1=\"{LEFT}\" x2=\"{WIDTH}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>"
-            );
-        }
-        svg.push_str("</svg>");
-        Markup(svg)
+    /// Returns the duration of the longest run.
+    pub(crate) fn longest(&self) -> f64 {
+        self.points.iter().map(|it| it.seconds).fold(0.001, f64::max)
+    }
+
+    /// Returns the top of a bar of this duration.
+    fn top(&self, seconds: impl ByValue<f64>) -> f64 {
+        let height = FLOOR - TOP;
+        FLOOR - (seconds.value() / self.longest() * height).clamp(1.0, height)
+    }
+
+    /// Returns the width of the place of a bar.
+    #[expect(clippy::cast_precision_loss, reason = "at most a hundred bars")]
+    fn slot(&self) -> f64 {
+        (WIDTH - LEFT) / self.points.len().max(1) as f64
+    }
+
+    fn bar_width(&self) -> f64 {
+        (self.slot() - GAP).clamp(1.0, MAX_BAR)
+    }
+
+    /// Returns the left end of a bar.
+    #[expect(clippy::cast_precision_loss, reason = "at most a hundred bars")]
+    fn left(&self, place: &usize) -> f64 {
+        LEFT + self.slot() * *place as f64
+    }
+
+    /// Returns whether the axis has the date of a bar.
+    fn has_date(&self, place: &usize) -> bool {
+        place.is_multiple_of(self.points.len().div_ceil(DATES).max(1))
     }
 }
 
-fn date(at: Timestamp, zone: &TimeZone) -> String {
-    at.to_zoned(zone.clone()).strftime("%m-%d %H:%M").to_string()
+/// Plot with a bar per run, linked to the run or to the attempt of the task, and a line at the median.
+/// Dates are in the time zone of the viewer.
+#[derive(Template)]
+#[template(path = "job_durations.html")]
+pub(crate) struct DurationPlot<'a> {
+    pub(crate) base: &'a str,
+    pub(crate) zone: &'a TimeZone,
+    pub(crate) durations: &'a Durations,
+}
+
+impl DurationPlot<'_> {
+    fn date(&self, at: &Timestamp) -> String {
+        at.to_zoned(self.zone.clone()).strftime("%m-%d %H:%M").to_string()
+    }
 }
 
 fn median(mut values: Vec<f64>) -> Option<f64> {
@@ -181,7 +152,8 @@ mod tests {
             seconds: 60.0,
         };
         let durations = Durations { points: (1..=90).map(point).collect(), median: Some(60.0) };
-        let svg = durations.plot("/x", &TimeZone::UTC).to_string();
+        let plot = DurationPlot { base: "/x", zone: &TimeZone::UTC, durations: &durations };
+        let svg = plot.render().unwrap();
         assert_eq!(svg.matches("<rect").count(), 90);
         assert!(svg.contains("class=\"median\"") && svg.contains("href=\"/x/runs/90\""), "{svg}");
         assert_eq!(svg.matches(">01-01 00:00</text>").count(), 8);

@@ -2,33 +2,20 @@
 
 use std::collections::HashSet;
 
-use askama::Template;
-use axum::Router;
-use axum::extract::Query;
-use axum::routing::get;
-use deadpool_postgres::Transaction;
-use jiff::Timestamp;
-use queue::Labels;
 use queue::insight::jobs::{self, JobDetail, JobTask};
 use queue::insight::runs;
 use queue::job::Dependency;
 use queue::lineage::{self, LineageEdge};
 use queue::run::Expected;
 use schedule::page::{self, PageFrom, ScheduleSummary};
-use serde::Deserialize;
 
-use super::durations::Durations;
-use crate::escape::Markup;
-use crate::http::app::App;
-use crate::http::error::{HandlerResult, HttpError};
-use crate::http::request::RequestContext;
-use crate::page::format;
+use super::durations::{DurationPlot, Durations};
 use crate::page::graph::{GraphData, MAX_EDGES, MAX_NODES};
 use crate::page::highlight;
-use crate::page::layout::{Layout, render};
 use crate::page::topology::topological_order;
+use crate::screens::prelude::*;
 use crate::screens::runs::grid::{self, RunGrid};
-use crate::screens::schedules::list::{RECENT, local_time, strip};
+use crate::screens::schedules::list::{RECENT, local_time};
 
 /// Numbers of runs that the plot of durations offers.
 const RUN_CHOICES: [i64; 2] = [30, 90];
@@ -44,14 +31,12 @@ pub(crate) fn routes() -> Router<App> {
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[serde(default)]
 struct JobParams {
-    #[serde(default)]
     name: String,
     /// The task of the plot of durations; empty: the whole runs.
-    #[serde(default)]
     task: String,
     /// Number of runs in the plot.
-    #[serde(default)]
     runs: String,
 }
 
@@ -72,27 +57,19 @@ pub(crate) struct JobPageData {
 }
 
 struct TaskRow {
-    name: String,
-    description: String,
-    queue: String,
-    priority: String,
+    task: JobTask,
     after: String,
     statement: Option<Markup>,
-    enabled: bool,
 }
 
 #[derive(Template)]
 #[template(path = "job.html")]
 struct JobPage {
     page: Layout,
-    name: String,
-    enabled: bool,
-    facts: Vec<(&'static str, String)>,
-    labels: Labels,
+    /// The job, without its tasks.
+    job: JobDetail,
     lines: Vec<TaskRow>,
-    params: Vec<String>,
     left_out: i64,
-    version: (i32, Timestamp, String),
     grid: Option<RunGrid>,
     durations: Durations,
     /// The task and the number of runs of the plot of durations.
@@ -104,20 +81,8 @@ struct JobPage {
 }
 
 impl JobPage {
-    fn now(&self) -> Timestamp {
-        self.page.viewer.now
-    }
-
-    fn run_choices(&self) -> [i64; 2] {
-        RUN_CHOICES
-    }
-
-    fn plot(&self) -> Markup {
-        self.durations.plot(&self.page.base, &self.page.zone)
-    }
-
-    fn strip(&self, it: &ScheduleSummary) -> Markup {
-        strip(&self.page.base, it)
+    fn plot(&self) -> DurationPlot<'_> {
+        DurationPlot { base: &self.page.base, zone: &self.page.zone, durations: &self.durations }
     }
 
     fn next_fire(&self, it: &ScheduleSummary) -> String {
@@ -127,7 +92,7 @@ impl JobPage {
 
     /// Returns the URL of the graph data.
     fn source(&self) -> String {
-        format!("{}/api/v1/jobs/graph?name={}", self.page.base, format::url_encode(&self.name))
+        format!("{}/api/v1/jobs/graph?name={}", self.page.base, format::url_encode(&self.job.name))
     }
 }
 
@@ -141,18 +106,16 @@ impl JobPageData {
     }
 
     fn left_out(&self) -> i64 {
-        self.shape.task_count - i64::try_from(self.shape.tasks.len()).unwrap_or(i64::MAX)
+        self.shape.task_count - self.shape.tasks.len().value()
     }
 }
 
 /// Reads a job by its name; the name is case-insensitive.
 pub(crate) async fn data(tx: &Transaction<'_>, name: &str) -> Result<JobPageData, HttpError> {
-    let limit = i64::try_from(MAX_NODES).unwrap_or(i64::MAX);
-    let shape =
-        jobs::job_detail(&**tx, name.trim(), limit).await?.ok_or_else(|| no_such_job(name))?;
+    let shape = jobs::job_detail(tx, name.trim(), MAX_NODES.value()).await?;
+    let shape = shape.ok_or_else(|| no_such_job(name))?;
     let names: Vec<&str> = shape.tasks.iter().map(|task| task.name.as_str()).collect();
-    let wanted = i64::try_from(MAX_EDGES + 1).unwrap_or(i64::MAX);
-    let edges = jobs::edges(&**tx, &shape.name, &names, wanted).await?;
+    let edges = jobs::edges(tx, &shape.name, &names, (MAX_EDGES + 1).value()).await?;
     Ok(JobPageData { links: lineage::merge_edges(&edges), shape })
 }
 
@@ -161,45 +124,28 @@ pub(crate) fn no_such_job(name: &str) -> HttpError {
     HttpError::not_found(format!("there is no job {name}"))
 }
 
-async fn show(context: RequestContext, Query(params): Query<JobParams>) -> HandlerResult {
-    let mut session = context.session().await?;
-    let tx = session.begin_read().await?;
-    let viewer = context.viewer(&tx).await?;
-    let known = data(&tx, &params.name).await?;
-    let recent = runs::runs_of_job(&*tx, &known.shape.name, params.runs()).await?;
-    let durations = Durations::read(&tx, &recent, params.task.trim()).await?;
-    let grid = read_grid(&tx, &known, recent).await?;
+async fn show(mut request: ReadRequest, Query(params): Query<JobParams>) -> HandlerResult {
+    let read = request.begin().await?;
+    let known = data(&read.tx, &params.name).await?;
+    let recent = runs::runs_of_job(&*read.tx, &known.shape.name, params.runs()).await?;
+    let durations = Durations::read(&read.tx, &recent, params.task.trim()).await?;
+    let grid = read_grid(&read.tx, &known, recent).await?;
     let from = PageFrom::Job(&known.shape.name, SCHEDULES);
-    let schedules = page::page(&*tx, from, RECENT).await?.schedules;
+    let schedules = page::page(&*read.tx, from, RECENT).await?.schedules;
     let names: Vec<&str> = known.shape.tasks.iter().map(|task| task.name.as_str()).collect();
-    let outside = jobs::outside_edges(&*tx, &names, OUTSIDE_EDGES).await?;
+    let outside = jobs::outside_edges(&*read.tx, &names, OUTSIDE_EDGES).await?;
     let (drawing, left_out) = (known.graph_data(), known.left_out());
-    let JobPageData { shape, links } = known;
+    let JobPageData { shape: mut job, links } = known;
     let line = |task: JobTask| TaskRow {
         after: after(&links, &task.name),
-        name: task.name,
-        description: task.description.unwrap_or_default(),
-        queue: task.queue,
-        priority: task.priority.unwrap_or_default(),
-        statement: task.statement.map(|sql| highlight::statement(&sql, None)),
-        enabled: task.enabled,
+        statement: task.statement.as_deref().map(|sql| highlight::statement(sql, None)),
+        task,
     };
-    let facts = [
-        ("description", shape.description),
-        ("category", shape.category),
-        ("frequency", shape.frequency),
-        ("priority", shape.priority),
-    ];
     render(&JobPage {
-        page: Layout::new(&context, shape.name.clone(), viewer),
-        name: shape.name,
-        enabled: shape.enabled,
-        facts: facts.into_iter().filter_map(|(key, value)| Some((key, value?))).collect(),
-        lines: shape.tasks.into_iter().map(line).collect(),
-        labels: shape.labels,
-        params: shape.params,
+        page: read.layout(job.name.clone()),
+        lines: std::mem::take(&mut job.tasks).into_iter().map(line).collect(),
+        job,
         left_out,
-        version: (shape.version, shape.changed_at, shape.changed_by),
         grid,
         durations,
         plotted: (params.task.trim().to_owned(), params.runs()),

@@ -2,25 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use askama::Template;
-use axum::Router;
-use axum::extract::Query;
-use axum::routing::get;
-use deadpool_postgres::Transaction;
 use queue::job;
 use queue::lineage::{self, LineageEdge};
 use queue::run::Expected;
-use serde::Deserialize;
 
-use crate::http::app::App;
-use crate::http::error::{HandlerResult, HttpError};
-use crate::http::request::RequestContext;
-use crate::page::format;
 use crate::page::graph::GraphData;
-use crate::page::layout::{Layout, render};
+use crate::screens::prelude::*;
 
 /// Names per page.
-const PAGE_SIZE: i64 = 200;
+const PAGE_SIZE: usize = 200;
 
 /// Maximum rows per direction.
 const MAX_LINES: usize = 500;
@@ -31,10 +21,9 @@ pub(crate) fn routes() -> Router<App> {
 
 /// Query parameters of the screen.
 #[derive(Debug, Default, Deserialize)]
+#[serde(default)]
 struct LineageParams {
-    #[serde(default)]
     name: String,
-    #[serde(default)]
     after: String,
 }
 
@@ -108,8 +97,8 @@ impl LineageDetail {
 pub(crate) async fn data(tx: &Transaction<'_>, name: &str) -> Result<LineageDetail, HttpError> {
     let name = name.trim().to_owned();
     let edges =
-        if name.is_empty() { Vec::new() } else { job::lineage(&**tx, &name, true, true).await? };
-    if edges.is_empty() && !name.is_empty() && !lineage::task_exists(&**tx, &name).await? {
+        if name.is_empty() { Vec::new() } else { job::lineage(tx, &name, true, true).await? };
+    if edges.is_empty() && !name.is_empty() && !lineage::task_exists(tx, &name).await? {
         return Err(no_such_task(&name));
     }
     Ok(LineageDetail { name, links: lineage::merge_edges(&edges) })
@@ -119,17 +108,14 @@ fn no_such_task(name: &str) -> HttpError {
     HttpError::not_found(format!("no job or dependency has a task {name}"))
 }
 
-async fn show(context: RequestContext, Query(params): Query<LineageParams>) -> HandlerResult {
-    let mut session = context.session().await?;
-    let tx = session.begin_read().await?;
-    let viewer = context.viewer(&tx).await?;
-    let known = data(&tx, &params.name).await?;
+async fn show(mut request: ReadRequest, Query(params): Query<LineageParams>) -> HandlerResult {
+    let read = request.begin().await?;
+    let known = data(&read.tx, &params.name).await?;
     let (mut names, mut next) = (Vec::new(), None);
     if known.name.is_empty() {
-        names = lineage::tasks(&*tx, &params.after, PAGE_SIZE + 1).await?;
-        let limit = usize::try_from(PAGE_SIZE).unwrap_or(usize::MAX);
-        if names.len() > limit {
-            names.truncate(limit);
+        names = lineage::tasks(&*read.tx, &params.after, (PAGE_SIZE + 1).value()).await?;
+        if names.len() > PAGE_SIZE {
+            names.truncate(PAGE_SIZE);
             next = names.last().cloned();
         }
     }
@@ -145,7 +131,7 @@ async fn show(context: RequestContext, Query(params): Query<LineageParams>) -> H
         format!("Lineage of {}", known.name)
     };
     render(&LineagePage {
-        page: Layout::new(&context, title, viewer),
+        page: read.layout(title),
         unknown: known.links.is_empty(),
         left_out: all - upstream.len() - downstream.len(),
         upstream,

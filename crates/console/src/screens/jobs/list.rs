@@ -1,20 +1,8 @@
 //! Jobs screen: all jobs, each with its newest run.
 
-use askama::Template;
-use axum::Router;
-use axum::extract::Query;
-use axum::routing::get;
-use deadpool_postgres::Transaction;
-use jiff::Timestamp;
-use queue::QueueError;
 use queue::insight::jobs::{self, JobPage as Listing};
-use serde::Deserialize;
 
-use crate::http::app::App;
-use crate::http::error::HandlerResult;
-use crate::http::request::RequestContext;
-use crate::page::format;
-use crate::page::layout::{Layout, render};
+use crate::screens::prelude::*;
 
 /// Jobs per page.
 const PAGE_SIZE: i64 = 100;
@@ -24,8 +12,8 @@ pub(crate) fn routes() -> Router<App> {
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[serde(default)]
 struct JobsParams {
-    #[serde(default)]
     after: String,
 }
 
@@ -36,21 +24,13 @@ struct JobsPage {
     listing: Listing,
 }
 
-impl JobsPage {
-    fn now(&self) -> Timestamp {
-        self.page.viewer.now
-    }
-}
-
 /// Reads a page of jobs.
 pub(crate) async fn data(tx: &Transaction<'_>, after: &str) -> Result<Listing, QueueError> {
-    jobs::page(&**tx, after, PAGE_SIZE).await
+    jobs::page(tx, after, PAGE_SIZE).await
 }
 
-async fn show(context: RequestContext, Query(params): Query<JobsParams>) -> HandlerResult {
-    let mut session = context.session().await?;
-    let tx = session.begin_read().await?;
-    let viewer = context.viewer(&tx).await?;
-    let listing = data(&tx, &params.after).await?;
-    render(&JobsPage { page: Layout::new(&context, "Jobs", viewer), listing })
+async fn show(mut request: ReadRequest, Query(params): Query<JobsParams>) -> HandlerResult {
+    let read = request.begin().await?;
+    let listing = data(&read.tx, &params.after).await?;
+    render(&JobsPage { page: read.layout("Jobs"), listing })
 }

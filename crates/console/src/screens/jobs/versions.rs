@@ -1,38 +1,26 @@
 //! Versions of a job: a list, and the differences between two of them per task and field.
 
-use askama::Template;
-use axum::Router;
-use axum::extract::Query;
-use axum::routing::get;
-use deadpool_postgres::Transaction;
 use queue::insight::jobs::versions::{
     FieldChange, JobVersion, WHOLE_TASK, job_changes, job_versions,
 };
 use queue::job;
-use serde::Deserialize;
 use serde_json::Value;
 use terminal::line_changes;
 
 use super::job::no_such_job;
-use crate::http::app::App;
-use crate::http::error::{HandlerResult, HttpError};
-use crate::http::request::RequestContext;
-use crate::page::format;
-use crate::page::layout::{Layout, render};
+use crate::screens::prelude::*;
 
 pub(crate) fn routes() -> Router<App> {
     Router::new().route("/jobs/versions", get(show))
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[serde(default)]
 struct VersionsParams {
-    #[serde(default)]
     name: String,
     /// The old version; empty: the version before the newest.
-    #[serde(default)]
     from: String,
     /// The new version; empty: the newest.
-    #[serde(default)]
     to: String,
 }
 
@@ -70,18 +58,16 @@ impl VersionsPage {
 
 /// Reads the versions of a job that exists, newest first.
 pub(crate) async fn data(tx: &Transaction<'_>, name: &str) -> Result<Vec<JobVersion>, HttpError> {
-    let versions = job_versions(&**tx, name.trim()).await?;
-    if versions.is_empty() && job::definition(&**tx, name.trim()).await?.is_none() {
+    let versions = job_versions(tx, name.trim()).await?;
+    if versions.is_empty() && job::definition(tx, name.trim()).await?.is_none() {
         return Err(no_such_job(name));
     }
     Ok(versions)
 }
 
-async fn show(context: RequestContext, Query(params): Query<VersionsParams>) -> HandlerResult {
-    let mut session = context.session().await?;
-    let tx = session.begin_read().await?;
-    let viewer = context.viewer(&tx).await?;
-    let versions = data(&tx, &params.name).await?;
+async fn show(mut request: ReadRequest, Query(params): Query<VersionsParams>) -> HandlerResult {
+    let read = request.begin().await?;
+    let versions = data(&read.tx, &params.name).await?;
     let name = versions.first().map_or(params.name.trim(), |it| &it.job).to_owned();
     let (mut from, mut to, mut changes) = (0, 0, Vec::new());
     if let (Some(newest), Some(oldest)) = (versions.first(), versions.last()) {
@@ -90,7 +76,7 @@ async fn show(context: RequestContext, Query(params): Query<VersionsParams>) -> 
         (from, to) = (old.version, new.version);
         changes = job_changes(&old.definition, &new.definition).into_iter().map(view).collect();
     }
-    let page = Layout::new(&context, format!("Versions of {name}"), viewer);
+    let page = read.layout(format!("Versions of {name}"));
     render(&VersionsPage { page, name, versions, from, to, changes })
 }
 

@@ -1,22 +1,19 @@
-//! Actions on a run: cancel, restart, rerun, retry of one task.
+//! Actions on a run: cancel, restart, rerun; retry, approval and rejection of one task.
 
-use axum::Router;
-use axum::extract::Path;
-use axum::response::Response;
-use axum::routing::post;
+use queue::RunId;
 use queue::run::{self, RestartOptions};
 use queue::run_queries;
 
 use super::run::{no_such_run, run_id};
-use crate::http::app::App;
-use crate::http::error::HttpError;
-use crate::http::request::FormRequest;
+use crate::screens::prelude::*;
 
 pub(crate) fn routes() -> Router<App> {
     Router::new()
-        .route("/runs/{id}/cancel", post(cancel))
-        .route("/runs/{id}/restart", post(restart))
-        .route("/runs/{id}/retry", post(retry))
+        .route("/runs/{id}/cancel", post(cancel_run))
+        .route("/runs/{id}/restart", post(restart_run))
+        .route("/runs/{id}/retry", post(retry_task))
+        .route("/runs/{id}/approve", post(approve_task))
+        .route("/runs/{id}/reject", post(reject_task))
 }
 
 /// The tasks that a restart runs again.
@@ -28,22 +25,37 @@ enum Selection {
     Rerun(Vec<String>),
 }
 
-async fn cancel(Path(id): Path<String>, form: FormRequest) -> Result<Response, HttpError> {
-    let id = run_id(&id)?;
-    let mut session = form.context.session().await?;
-    let tx = form.begin(&mut session).await?;
-    let done = run::cancel(&*tx, id, form.field("kill") == "true").await?;
-    tx.commit().await?;
-    if done == "not found" {
-        return Err(no_such_run(id));
-    }
-    Ok(form.redirect_back(&format!("/runs/{id}")))
+/// Makes a change of a run that exists, and returns to the run.
+async fn change_run(
+    id: &str,
+    form: &FormRequest,
+    change: impl AsyncFnOnce(&Transaction<'_>, RunId) -> Result<(), HttpError>,
+) -> HandlerResult {
+    let id = run_id(id)?;
+    form.change(async |tx| {
+        require_run(tx, id).await?;
+        change(tx, id).await?;
+        Ok(format!("/runs/{id}"))
+    })
+    .await
 }
 
-async fn restart(Path(id): Path<String>, form: FormRequest) -> Result<Response, HttpError> {
-    let id = run_id(&id)?;
-    let force = form.field("force") == "true";
+/// Checks that a run exists.
+pub(crate) async fn require_run(tx: &Transaction<'_>, id: RunId) -> Result<(), HttpError> {
+    run_queries::run(tx, id).await?.map(drop).ok_or_else(|| no_such_run(id))
+}
+
+async fn cancel_run(Path(id): Path<String>, form: FormRequest) -> HandlerResult {
+    change_run(&id, &form, async |tx, id| {
+        run::cancel(tx, id, form.flag("kill")).await?;
+        Ok(())
+    })
+    .await
+}
+
+async fn restart_run(Path(id): Path<String>, form: FormRequest) -> HandlerResult {
     let unsuccessful = |failed, never_run, downstream| {
+        let force = form.flag("force");
         Selection::Unsuccessful(RestartOptions { failed, never_run, downstream, force })
     };
     let again = match form.field("which") {
@@ -57,30 +69,33 @@ async fn restart(Path(id): Path<String>, form: FormRequest) -> Result<Response, 
             return Err(HttpError::bad_request(format!("unknown choice of tasks \"{other}\"")));
         }
     };
-    let mut session = form.context.session().await?;
-    let tx = form.begin(&mut session).await?;
-    if run_queries::run(&*tx, id).await?.is_none() {
-        return Err(no_such_run(id));
-    }
-    match again {
-        Selection::Unsuccessful(options) => run::restart(&*tx, id, options).await?,
-        Selection::Rerun(tasks) => run::rerun(&*tx, id, &tasks, true).await?,
-    };
-    tx.commit().await?;
-    Ok(form.redirect_back(&format!("/runs/{id}")))
+    change_run(&id, &form, async |tx, id| {
+        match again {
+            Selection::Unsuccessful(options) => run::restart(tx, id, options).await?,
+            Selection::Rerun(tasks) => run::rerun(tx, id, &tasks, true).await?,
+        };
+        Ok(())
+    })
+    .await
 }
 
-async fn retry(Path(id): Path<String>, form: FormRequest) -> Result<Response, HttpError> {
-    let id = run_id(&id)?;
+async fn retry_task(Path(id): Path<String>, form: FormRequest) -> HandlerResult {
     let task = form.field("task");
-    let mut session = form.context.session().await?;
-    let tx = form.begin(&mut session).await?;
-    if run_queries::run(&*tx, id).await?.is_none() {
-        return Err(no_such_run(id));
-    }
-    if run::retry(&*tx, id, task).await? == "not found" {
-        return Err(HttpError::not_found(format!("run {id} has no task {task}")));
-    }
-    tx.commit().await?;
-    Ok(form.redirect_back(&format!("/runs/{id}")))
+    change_run(&id, &form, async |tx, id| match run::retry(tx, id, task).await?.as_str() {
+        "not found" => Err(HttpError::not_found(format!("run {id} has no task {task}"))),
+        _ => Ok(()),
+    })
+    .await
+}
+
+async fn approve_task(Path(id): Path<String>, form: FormRequest) -> HandlerResult {
+    change_run(&id, &form, async |tx, id| Ok(run::approve(tx, id, form.field("task")).await?)).await
+}
+
+async fn reject_task(Path(id): Path<String>, form: FormRequest) -> HandlerResult {
+    let reason = form.text("reason");
+    change_run(&id, &form, async |tx, id| {
+        Ok(run::reject(tx, id, form.field("task"), reason.as_deref()).await?)
+    })
+    .await
 }

@@ -1,15 +1,12 @@
 //! Gantt chart of a run: for each task, the times in which it waited in the queue, and its attempts.
 
 use std::collections::{HashMap, HashSet};
-use std::fmt::Write as _;
 
-use jiff::Timestamp;
 use queue::run_attempts::RunAttempt;
 use queue::run_queries::RunTask;
 use queue::{Outcome, TaskId};
 
-use crate::escape::{Markup, escaped};
-use crate::page::format;
+use crate::screens::prelude::*;
 
 /// Width of the SVG in user units.
 const WIDTH: f64 = 1000.0;
@@ -31,7 +28,7 @@ const DAY: f64 = 86_400.0;
 pub(crate) struct Gantt {
     /// Time at the left end of the axis.
     pub(crate) from: Timestamp,
-    pub(crate) axis: Markup,
+    seconds: f64,
     pub(crate) rows: Vec<GanttRow>,
 }
 
@@ -40,7 +37,8 @@ pub(crate) struct GanttRow {
     pub(crate) name: String,
     pub(crate) path: Option<String>,
     pub(crate) critical: bool,
-    pub(crate) svg: Markup,
+    pub(crate) title: String,
+    pub(crate) segments: Vec<Segment>,
     /// Seconds in which the task waited in the queue, over all attempts.
     pub(crate) waited_seconds: f64,
     /// Duration of the last attempt, in seconds.
@@ -48,17 +46,11 @@ pub(crate) struct GanttRow {
 }
 
 /// A part of a row: the task waited, or an attempt ran.
-struct Segment {
-    class: &'static str,
+pub(crate) struct Segment {
+    pub(crate) class: &'static str,
     title: String,
     from: Timestamp,
     to: Timestamp,
-}
-
-/// Times at the ends of the axis.
-struct Scale {
-    from: Timestamp,
-    seconds: f64,
 }
 
 /// Draws the tasks that have entered the queue, in the order in which they were due. The scale
@@ -89,20 +81,22 @@ pub(crate) fn chart(
     let all = || rows.iter().flat_map(|(_, segments)| segments);
     let from = all().map(|it| it.from).min()?;
     let to = all().map(|it| it.to).max()?;
-    let scale = Scale { from, seconds: seconds(from, to).max(f64::EPSILON) };
-    let draw = |(task, segments): &(&RunTask, Vec<Segment>)| {
-        let on_path = critical.contains(&task.node);
+    let row = |(task, segments): (&RunTask, Vec<Segment>)| {
         let waits = segments.iter().filter(|it| it.class == "wait");
+        let parts: Vec<&str> = segments.iter().map(|it| it.title.as_str()).collect();
+        let offset = format::span(seconds(from, segments[0].from));
         GanttRow {
             name: task.name.clone(),
             path: task.task_id.map(|id| format!("/tasks/{id}")),
-            critical: on_path,
-            svg: scale.draw(&task.state, segments, on_path),
+            critical: critical.contains(&task.node),
+            title: format!("{}; due after {offset}; {}", task.state, parts.join("; ")),
             waited_seconds: waits.map(|it| seconds(it.from, it.to)).sum(),
             seconds: task.duration.map(|it| it.as_secs_f64()),
+            segments,
         }
     };
-    Some(Gantt { from, axis: scale.axis(), rows: rows.iter().map(draw).collect() })
+    let seconds = seconds(from, to).max(f64::EPSILON);
+    Some(Gantt { from, seconds, rows: rows.into_iter().map(row).collect() })
 }
 
 fn seconds(from: Timestamp, to: Timestamp) -> f64 {
@@ -143,67 +137,24 @@ fn ran(outcome: Option<Outcome>, task: &RunTask, from: Timestamp, to: Timestamp)
     Segment { class, title: format!("{state}, ran {}", format::span(seconds(from, to))), from, to }
 }
 
-impl Scale {
-    /// Returns the place of a time in user units.
-    fn x(&self, at: Timestamp) -> f64 {
-        seconds(self.from, at) / self.seconds * WIDTH
+impl Gantt {
+    /// Returns the left end and the width of a segment in user units.
+    pub(crate) fn place(&self, it: &Segment) -> (f64, f64) {
+        let min_width = if it.class == "wait" { 0.0 } else { MIN_WIDTH };
+        let place = |at: Timestamp| seconds(self.from, at) / self.seconds * WIDTH;
+        let x = place(it.from).min(WIDTH - min_width);
+        (x, (place(it.to) - x).max(min_width))
     }
 
-    /// Returns the times of the marks of the axis, in seconds from its left end.
-    fn marks(&self) -> Vec<f64> {
+    /// Returns the marks of the axis: the seconds from its left end, and the place in percent.
+    pub(crate) fn marks(&self) -> Vec<(f64, f64)> {
         let fits = |interval: &&f64| self.seconds / **interval <= MAX_INTERVALS;
         let days = || (self.seconds / DAY / MAX_INTERVALS).ceil() * DAY;
         let interval = INTERVALS.iter().find(fits).copied().unwrap_or_else(days);
         // A mark at the right end would be cut off.
         let before_end = |at: &f64| *at <= self.seconds * 0.96;
-        (0..=8_u32).map(|n| f64::from(n) * interval).take_while(before_end).collect()
-    }
-
-    /// Draws the labels of the axis. The SVG has no view box, so that the text keeps its shape.
-    fn axis(&self) -> Markup {
-        let mut svg = "<svg class=\"axis\" aria-hidden=\"true\">".to_owned();
-        for at in self.marks() {
-            let label = if at > 0.0 { format::span(at) } else { "0".to_owned() };
-            let x = at / self.seconds * 100.0;
-            let _ = write!(svg, "<text x=\"{x:.2}%\" y=\"11\">{label}</text>");
-        }
-        svg.push_str("</svg>");
-        Markup(svg)
-    }
-
-    fn draw(&self, state: &str, segments: &[Segment], critical: bool) -> Markup {
-        let parts: Vec<String> = segments.iter().map(|it| it.title.clone()).collect();
-        let offset = segments.first().map_or(0.0, |it| seconds(self.from, it.from));
-        let title = format!("{state}; due after {}; {}", format::span(offset), parts.join("; "));
-        let mut svg = format!(
-            "<svg class=\"bar\" viewBox=\"0 0 {WIDTH} 16\" preserveAspectRatio=\"none\" role=\"img\" \
-             aria-label=\"{0}\"><title>{0}</title>",
-            escaped(&title)
-        );
-        for at in self.marks() {
-            let x = at / self.seconds * WIDTH;
-            let _ = write!(svg, "<line x1=\"{x:.1}\" y1=\"0\" x2=\"{x:.1}\" y2=\"16\"/>");
-        }
-        for it in segments {
-            let waits = it.class == "wait";
-            let min_width = if waits { 0.0 } else { MIN_WIDTH };
-            let x = self.x(it.from).min(WIDTH - min_width);
-            let width = (self.x(it.to) - x).max(min_width);
-            let (y, height) = if waits { (6, 4) } else { (2, 12) };
-            let _ = write!(
-                svg,
-                "<rect class=\"{}\" x=\"{x:.1}\" y=\"{y}\" width=\"{width:.1}\" height=\"{height}\"/>",
-                it.class
-            );
-            if critical {
-                let _ = write!(
-                    svg,
-                    "<rect class=\"path\" x=\"{x:.1}\" y=\"13\" width=\"{width:.1}\" height=\"3\"/>"
-                );
-            }
-        }
-        svg.push_str("</svg>");
-        Markup(svg)
+        let marks = (0..=8_u32).map(|n| f64::from(n) * interval).take_while(before_end);
+        marks.map(|at| (at, at / self.seconds * 100.0)).collect()
     }
 }
 
@@ -212,11 +163,8 @@ mod tests {
     use super::*;
 
     fn marks(seconds: f64) -> Vec<String> {
-        Scale { from: Timestamp::UNIX_EPOCH, seconds }
-            .marks()
-            .into_iter()
-            .map(format::span)
-            .collect()
+        let gantt = Gantt { from: Timestamp::UNIX_EPOCH, seconds, rows: Vec::new() };
+        gantt.marks().into_iter().map(|(at, _)| format::span(at)).collect()
     }
 
     #[test]

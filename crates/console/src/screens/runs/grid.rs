@@ -3,13 +3,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use deadpool_postgres::Transaction;
-use jiff::Timestamp;
+use queue::RunId;
 use queue::insight::runs::{self, ComparedRun, GridCell};
-use queue::{QueueError, RunId};
 
-use crate::escape::{Markup, escaped};
-use crate::page::format;
+use crate::screens::prelude::*;
 
 /// Maximum number of runs.
 pub(crate) const COLUMNS: i64 = 30;
@@ -17,7 +14,7 @@ pub(crate) const COLUMNS: i64 = 30;
 /// Maximum number of tasks.
 const ROWS: usize = 100;
 
-/// Height of the bar that shows the duration of a run, in user units.
+/// Height of the bar of the longest run, in user units; that of `run_grid.html`.
 const BAR_HEIGHT: f64 = 36.0;
 
 /// Runs from left to right, newest last, and tasks from top to bottom, each after its parents.
@@ -50,7 +47,7 @@ impl RunGrid {
         let ids: Vec<i64> = runs.iter().map(|it| it.id.0).collect();
         let names = choose_rows(names, first);
         let mut cells: HashMap<(String, i64), GridCell> = HashMap::new();
-        for cell in runs::grid_cells(&**tx, &ids, &names.shown).await? {
+        for cell in runs::grid_cells(tx, &ids, &names.shown).await? {
             cells.insert((cell.name.clone(), cell.run.0), cell);
         }
         let mut row = |name: &&str| GridRow {
@@ -101,18 +98,10 @@ impl RunGrid {
         run.fire_at.unwrap_or(run.started_at)
     }
 
-    /// Draws the duration of a run as a bar, relative to the longest run of the grid.
-    pub(crate) fn bar(&self, run: &ComparedRun) -> Markup {
-        let height = (run.duration_seconds / self.longest() * BAR_HEIGHT).clamp(1.0, BAR_HEIGHT);
-        let title =
-            format!("run {}: {}, {}", run.id, run.state, format::span(run.duration_seconds));
-        Markup(format!(
-            "<svg class=\"run-bar\" viewBox=\"0 0 14 {BAR_HEIGHT}\" width=\"14\" height=\"{BAR_HEIGHT}\" role=\"img\" \
-             aria-label=\"{0}\"><title>{0}</title><rect class=\"{1}\" x=\"1\" y=\"{2:.1}\" width=\"12\" height=\"{height:.1}\"/></svg>",
-            escaped(&title),
-            format::state_class(run.state.as_str()),
-            BAR_HEIGHT - height,
-        ))
+    /// Returns the height of the bar that shows the duration of a run, relative to the longest run of
+    /// the grid.
+    pub(crate) fn bar_height(&self, run: &ComparedRun) -> f64 {
+        (run.duration_seconds / self.longest() * BAR_HEIGHT).clamp(1.0, BAR_HEIGHT)
     }
 }
 

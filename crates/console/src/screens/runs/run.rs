@@ -2,12 +2,6 @@
 
 use std::collections::{HashMap, HashSet};
 
-use askama::Template;
-use axum::Router;
-use axum::extract::{Path, Query};
-use axum::routing::get;
-use deadpool_postgres::Transaction;
-use queue::QueueError;
 use queue::RunId;
 use queue::critical_path::{CriticalPath, critical_tasks};
 use queue::insight::eta::{MAX_TASKS, etas};
@@ -15,17 +9,12 @@ use queue::insight::runs;
 use queue::run::{Expected, RunState};
 use queue::run_attempts::{RunAttempt, run_attempts};
 use queue::run_queries::{self, Edge, Run, RunTask};
-use serde::{Deserialize, Serialize};
 
 use super::gantt::{self, Gantt};
 use super::grid::{COLUMNS, RunGrid};
-use crate::http::app::App;
-use crate::http::error::{HandlerResult, HttpError};
-use crate::http::request::RequestContext;
-use crate::page::format;
 use crate::page::graph::{GraphData, MAX_EDGES, MAX_NODES};
-use crate::page::layout::{Layout, render};
 use crate::page::topology::topological_order;
+use crate::screens::prelude::*;
 
 /// Maximum number of attempts read. Of further attempts, the chart and the critical path show
 /// nothing.
@@ -35,7 +24,7 @@ const MAX_ATTEMPTS: i64 = 5000;
 const PARENTS_NAMED: usize = 5;
 
 pub(crate) fn routes() -> Router<App> {
-    Router::new().route("/runs/{id}", get(page))
+    Router::new().route("/runs/{id}", get(show))
 }
 
 /// A run with the tasks and edges shown.
@@ -60,9 +49,9 @@ pub(crate) struct RunDetail {
 
 /// Query parameters of the page.
 #[derive(Debug, Default, Deserialize)]
+#[serde(default)]
 struct RunParams {
     /// Not empty: the form to restart the run is open.
-    #[serde(default)]
     restart: String,
 }
 
@@ -130,16 +119,15 @@ impl RunPage {
     }
 }
 
-/// Reads a run; `None` if the run does not exist.
-pub(crate) async fn data(tx: &Transaction<'_>, id: RunId) -> Result<Option<RunDetail>, QueueError> {
-    let Some(mut run) = run_queries::run(&**tx, id).await? else { return Ok(None) };
-    let eta = etas(&**tx, &[id], MAX_TASKS).await?.remove(&id);
+/// Reads a run.
+pub(crate) async fn data(tx: &Transaction<'_>, id: RunId) -> Result<RunDetail, HttpError> {
+    let mut run = run_queries::run(tx, id).await?.ok_or_else(|| no_such_run(id))?;
+    let eta = etas(tx, &[id], MAX_TASKS).await?.remove(&id);
     run.eta_at = eta.as_ref().and_then(|eta| eta.clone().ok());
     let no_eta = eta.and_then(Result::err);
-    let limit = i64::try_from(MAX_NODES).unwrap_or(i64::MAX);
-    let nodes = runs::nodes(&**tx, id, limit).await?;
-    let mut tasks = run_queries::tasks_at(&**tx, id, &nodes).await?;
-    let left_out = run.count.tasks - i64::try_from(tasks.len()).unwrap_or(i64::MAX);
+    let nodes = runs::nodes(tx, id, MAX_NODES.value()).await?;
+    let mut tasks = run_queries::tasks_at(tx, id, &nodes).await?;
+    let left_out = run.count.tasks - tasks.len().value();
     if left_out > 0 {
         let place: HashMap<i64, usize> = nodes.iter().copied().zip(0..).collect();
         tasks.sort_by_key(|task| place.get(&task.node).copied());
@@ -147,29 +135,19 @@ pub(crate) async fn data(tx: &Transaction<'_>, id: RunId) -> Result<Option<RunDe
         // Tasks that have not started come last.
         tasks.sort_by_key(|task| (task.started_at.is_none(), task.started_at, task.node));
     }
-    let wanted = i64::try_from(MAX_EDGES + 1).unwrap_or(i64::MAX);
-    let mut edges = run_queries::edges_among(&**tx, id, &nodes, wanted).await?;
+    let mut edges = run_queries::edges_among(tx, id, &nodes, (MAX_EDGES + 1).value()).await?;
     let too_many_edges = edges.len() > MAX_EDGES;
     if too_many_edges {
         edges.clear();
     }
-    let attempts = run_attempts(&**tx, &run, &tasks, MAX_ATTEMPTS).await?;
+    let attempts = run_attempts(tx, &run, &tasks, MAX_ATTEMPTS).await?;
     let complete = left_out <= 0 && !too_many_edges;
     let critical_path = complete.then(|| {
         let path = critical_tasks(&tasks, &edges, run.restarted_at);
         CriticalPath::of(&path, &attempts, run.restarted_at)
     });
     let left_out = left_out.max(0);
-    Ok(Some(RunDetail {
-        run,
-        no_eta,
-        tasks,
-        edges,
-        left_out,
-        too_many_edges,
-        critical_path,
-        attempts,
-    }))
+    Ok(RunDetail { run, no_eta, tasks, edges, left_out, too_many_edges, critical_path, attempts })
 }
 
 impl RunDetail {
@@ -183,23 +161,21 @@ impl RunDetail {
     }
 }
 
-async fn page(
-    context: RequestContext,
+async fn show(
+    mut request: ReadRequest,
     Path(id): Path<String>,
     Query(params): Query<RunParams>,
 ) -> HandlerResult {
     let id = run_id(&id)?;
-    let mut session = context.session().await?;
-    let tx = session.begin_read().await?;
-    let viewer = context.viewer(&tx).await?;
-    let known = data(&tx, id).await?.ok_or_else(|| no_such_run(id))?;
-    let grid = read_grid(&tx, &known).await?;
+    let read = request.begin().await?;
+    let known = data(&read.tx, id).await?;
+    let grid = read_grid(&read.tx, &known).await?;
     let drawing = known.graph_data();
     let RunDetail {
         run, no_eta, tasks, edges, left_out, critical_path: critical, attempts, ..
     } = known;
     let on_path: HashSet<i64> = critical.iter().flat_map(|it| it.nodes.iter().copied()).collect();
-    let gantt = gantt::chart(&tasks, &attempts, run.restarted_at, &on_path, viewer.now);
+    let gantt = gantt::chart(&tasks, &attempts, run.restarted_at, &on_path, read.viewer.now);
     let after = parents(&tasks, &edges);
     let row = |task: RunTask| TaskRow {
         after: after.get(&task.node).cloned().unwrap_or_default(),
@@ -209,7 +185,7 @@ async fn page(
     let title = format!("Run {id}");
     render(&RunPage {
         rows: tasks.into_iter().map(row).collect(),
-        page: Layout::new(&context, title, viewer),
+        page: read.layout(title),
         run,
         no_eta,
         left_out,
@@ -224,7 +200,7 @@ async fn page(
 
 /// Reads the grid of a run and of earlier runs of its jobs; `None` if there is no earlier run.
 async fn read_grid(tx: &Transaction<'_>, known: &RunDetail) -> Result<Option<RunGrid>, QueueError> {
-    let runs = runs::compared_runs(&**tx, known.run.id, COLUMNS).await?;
+    let runs = runs::compared_runs(tx, known.run.id, COLUMNS).await?;
     if runs.len() < 2 {
         return Ok(None);
     }

@@ -2,22 +2,13 @@
 
 use std::collections::HashMap;
 
-use askama::Template;
-use axum::Router;
-use axum::extract::Query;
-use axum::routing::get;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
-use jiff::{SignedDuration, Timestamp, ToSpan, Zoned};
+use jiff::{SignedDuration, ToSpan, Zoned};
 use schedule::page::calendar::{self, CalendarFire};
 use schedule::page::{self, PageFrom};
-use serde::Deserialize;
 
-use crate::http::app::App;
-use crate::http::error::{HandlerResult, HttpError};
-use crate::http::request::RequestContext;
-use crate::page::format;
-use crate::page::layout::{Layout, render};
+use crate::screens::prelude::*;
 
 /// Schedules per page.
 const PAGE_SIZE: i64 = 200;
@@ -39,18 +30,15 @@ pub(crate) fn routes() -> Router<App> {
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[serde(default)]
 struct CalendarParams {
     /// `week` (default) or `day`.
-    #[serde(default)]
     view: String,
     /// A day of the period; empty: today.
-    #[serde(default)]
     date: String,
     /// `UTC`; empty: the time zone of the browser.
-    #[serde(default)]
     zone: String,
     /// Cursor: schedules after this name.
-    #[serde(default)]
     after: String,
 }
 
@@ -113,11 +101,6 @@ impl CalendarPage {
         format!("{}/schedules/calendar?view={view}&date={date}&zone={zone}", self.page.base)
     }
 
-    /// Returns the URL of the same period in the other zone.
-    fn with_zone(&self, zone: &str) -> String {
-        self.path(&self.params.view, &self.first, zone)
-    }
-
     fn earlier_path(&self) -> String {
         self.moved_path(-1)
     }
@@ -132,16 +115,12 @@ impl CalendarPage {
         self.path(&self.params.view, &date, &self.params.zone)
     }
 
-    fn day_path(&self, slot: &Slot) -> String {
-        self.path("day", &slot.date, &self.params.zone)
-    }
-
-    fn view_path(&self, view: &str) -> String {
-        self.path(view, &self.first, &self.params.zone)
-    }
-
     fn more_path(&self, after: &str) -> String {
-        format!("{}&after={}", self.view_path(&self.params.view), format::url_encode(after))
+        format!(
+            "{}&after={}",
+            self.path(&self.params.view, &self.first, &self.params.zone),
+            format::url_encode(after)
+        )
     }
 }
 
@@ -158,21 +137,18 @@ impl Listed {
     }
 }
 
-async fn show(context: RequestContext, Query(params): Query<CalendarParams>) -> HandlerResult {
-    let zone = if params.zone == "UTC" { TimeZone::UTC } else { context.zone.clone() };
-    let mut session = context.session().await?;
-    let tx = session.begin_read().await?;
-    let viewer = context.viewer(&tx).await?;
-    let now = viewer.now;
+async fn show(mut request: ReadRequest, Query(params): Query<CalendarParams>) -> HandlerResult {
+    let zone = if params.zone == "UTC" { TimeZone::UTC } else { request.context.zone.clone() };
+    let read = request.begin().await?;
+    let now = read.viewer.now;
     let first = first_day(&params, &now.to_zoned(zone.clone()))?;
     let (slots, to) = slots(first, params.view == "day", &zone, now)?;
     let from = slots.first().map_or(now, |slot| slot.from);
-    let listing = page::page(&*tx, PageFrom::After(&params.after, PAGE_SIZE), 0).await?;
+    let listing = page::page(&*read.tx, PageFrom::After(&params.after, PAGE_SIZE), 0).await?;
     let names: Vec<String> = listing.schedules.iter().map(|it| it.status.name.clone()).collect();
     let limit = (MAX_FIRES / names.len().max(1)).clamp(1, MAX_FIRES_OF_ONE);
-    let wanted = i64::try_from(limit).unwrap_or(i64::MAX);
     let mut fires: HashMap<String, Vec<CalendarFire>> = HashMap::new();
-    for fire in calendar::fired(&*tx, &names, (from, to), wanted).await? {
+    for fire in calendar::fired(&*read.tx, &names, (from, to), limit.value()).await? {
         fires.entry(fire.schedule.clone()).or_default().push(fire);
     }
     // A fire at the beginning of the period belongs to it.
@@ -195,7 +171,7 @@ async fn show(context: RequestContext, Query(params): Query<CalendarParams>) -> 
             cut,
         });
     }
-    let page = Layout::new(&context, "Calendar", viewer);
+    let page = read.layout("Calendar");
     render(&CalendarPage { page, params, slots, rows, without, next: listing.next, zone, first })
 }
 

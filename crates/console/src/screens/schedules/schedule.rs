@@ -1,28 +1,14 @@
 //! Schedule screen: definition, next fires, dry run, runs and log of a schedule.
 
-use askama::Template;
-use axum::Router;
-use axum::extract::Query;
-use axum::routing::get;
-use deadpool_postgres::Transaction;
-use jiff::Timestamp;
-use queue::QueueError;
-use queue::insight::viewer::Viewer;
 use schedule::Timing;
 use schedule::backfill::{self, Backfill, BackfillPreview};
 use schedule::enums::{BackfillState, FireMode};
 use schedule::jobs::{self, ScheduledJob};
 use schedule::page::{self, PageFrom, ScheduleSummary};
 use schedule::queries::{self, FiredRun, LogEntry, LogFilter, RunHistoryFilter, TestResult};
-use serde::{Deserialize, Serialize};
 
-use super::list::{RECENT, local_time, new_timing_error, overdue, strip, zone};
-use crate::escape::Markup;
-use crate::http::app::App;
-use crate::http::error::{HandlerResult, HttpError};
-use crate::http::request::RequestContext;
-use crate::page::format;
-use crate::page::layout::{Layout, render};
+use super::list::{RECENT, local_time, new_timing_error, overdue, zone};
+use crate::screens::prelude::*;
 
 /// Number of next fires shown.
 const NEXT_FIRES: usize = 5;
@@ -34,18 +20,16 @@ const BACKFILLS: i64 = 5;
 const PAGE_SIZE: i64 = 20;
 
 pub(crate) fn routes() -> Router<App> {
-    Router::new().route("/schedules/detail", get(one))
+    Router::new().route("/schedules/detail", get(show))
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[serde(default)]
 struct ScheduleParams {
-    #[serde(default)]
     name: String,
     /// Cursor: runs before this run.
-    #[serde(default)]
     run: String,
     /// Cursor: events before this event.
-    #[serde(default)]
     event: String,
 }
 
@@ -92,30 +76,6 @@ pub(crate) struct Shown {
 }
 
 impl SchedulePage {
-    fn now(&self) -> Timestamp {
-        self.page.viewer.now
-    }
-
-    fn strip(&self) -> Markup {
-        strip(&self.page.base, &self.known.schedule)
-    }
-
-    fn overdue(&self, it: &ScheduleSummary) -> Option<String> {
-        overdue(it)
-    }
-
-    fn triggered(&self) -> bool {
-        self.known.schedule.status.mode == FireMode::Triggered
-    }
-
-    fn new_timing_error(&self) -> String {
-        new_timing_error(&self.known.schedule.status)
-    }
-
-    fn scheduled(&self) -> bool {
-        self.known.schedule.status.mode == FireMode::Scheduled
-    }
-
     fn zone_name(&self) -> String {
         zone(&self.known.schedule.status.timing).iana_name().unwrap_or("UTC").to_owned()
     }
@@ -146,10 +106,6 @@ impl SchedulePage {
         }
     }
 
-    fn is_active(&self) -> bool {
-        self.known.schedule.status.removed_at.is_none()
-    }
-
     fn declared(&self) -> String {
         let it = &self.known.schedule.status;
         match (&it.declared_as, it.declared_in.as_str()) {
@@ -175,30 +131,32 @@ impl SchedulePage {
 
     /// Returns the cursor of the next page of runs: the last run of this page.
     fn more_runs(&self) -> Option<i64> {
-        let full = i64::try_from(self.known.history.len()).is_ok_and(|it| it >= PAGE_SIZE);
-        self.known.history.last().filter(|_| full).map(|it| it.run_id)
+        last_of_full_page(&self.known.history).map(|it| it.run_id)
     }
 
     fn more_events(&self) -> Option<i64> {
-        let full = i64::try_from(self.known.log.len()).is_ok_and(|it| it >= PAGE_SIZE);
-        self.known.log.last().filter(|_| full).map(|it| it.id)
+        last_of_full_page(&self.known.log).map(|it| it.id)
     }
+}
+
+fn last_of_full_page<T>(rows: &[T]) -> Option<&T> {
+    rows.last().filter(|_| rows.len().value() >= PAGE_SIZE)
 }
 
 /// Reads the first page of a schedule.
 pub(crate) async fn data(tx: &Transaction<'_>, name: &str) -> Result<ScheduleDetail, HttpError> {
-    read(tx, name, (None, None)).await
+    read_page(tx, name, (None, None)).await
 }
 
-async fn read(
+async fn read_page(
     tx: &Transaction<'_>,
     name: &str,
     (run, event): (Option<i64>, Option<i64>),
 ) -> Result<ScheduleDetail, HttpError> {
-    let page = page::page(&**tx, PageFrom::Name(name), RECENT).await?;
+    let page = page::page(tx, PageFrom::Name(name), RECENT).await?;
     let schedule = page.schedules.into_iter().next().ok_or_else(|| no_such_schedule(name))?;
     let timing = Timing::parse(&schedule.status.timing).ok();
-    let now = queue::task_queries::now(&**tx).await?;
+    let now = queue::task_queries::now(tx).await?;
     let cadence = timing.as_ref().and_then(Timing::cadence);
     let at = cadence.iter().flat_map(|it| it.fires(now).take(NEXT_FIRES)).collect::<Vec<_>>();
     let fire = |at| Fire { at, local_time: local_time(&schedule.status.timing, at) };
@@ -209,17 +167,17 @@ async fn read(
         limit: PAGE_SIZE,
         ..RunHistoryFilter::default()
     };
-    let history = queries::history(&**tx, &wanted).await?;
+    let history = queries::history(tx, &wanted).await?;
     let wanted = LogFilter {
         schedule: Some(name.to_owned()),
         before: event,
         limit: PAGE_SIZE,
         ..LogFilter::default()
     };
-    let log = queries::log(&**tx, &wanted).await?.unwrap_or_default();
-    let params = jobs::param_names(&**tx, name).await?;
-    let jobs = jobs::jobs(&**tx, name).await?;
-    let backfills = backfill::backfills(&**tx, Some(name), None, BACKFILLS).await?;
+    let log = queries::log(tx, &wanted).await?.unwrap_or_default();
+    let params = jobs::param_names(tx, name).await?;
+    let jobs = jobs::jobs(tx, name).await?;
+    let backfills = backfill::backfills(tx, Some(name), None, BACKFILLS).await?;
     Ok(ScheduleDetail { schedule, jobs, params, fires, backfills, history, log })
 }
 
@@ -228,38 +186,24 @@ pub(crate) fn no_such_schedule(name: &str) -> HttpError {
     HttpError::not_found(format!("there is no schedule \"{name}\""))
 }
 
-async fn one(context: RequestContext, Query(params): Query<ScheduleParams>) -> HandlerResult {
+async fn show(mut request: ReadRequest, Query(params): Query<ScheduleParams>) -> HandlerResult {
     let place = |text: &str| -> Result<Option<i64>, HttpError> {
         let given = Some(text).filter(|text| !text.is_empty()).map(str::parse);
         given.transpose().map_err(|_| HttpError::bad_request("invalid page cursor"))
     };
     let place = (place(&params.run)?, place(&params.event)?);
-    let mut session = context.session().await?;
-    let tx = session.begin_read().await?;
-    let viewer = context.viewer(&tx).await?;
-    let known = read(&tx, &params.name, place).await?;
+    let read = request.begin().await?;
+    let known = read_page(&read.tx, &params.name, place).await?;
     // Evaluating a clock costs nothing. A trigger is SQL of the schedule's owner, and runs only on
     // request.
     let clock = known.schedule.status.mode != FireMode::Triggered;
-    let test = if clock { queries::test(&*tx, &params.name).await? } else { None };
-    render_page(&context, viewer, known, Shown { test, ..Shown::default() })
+    let test = if clock { queries::test(&*read.tx, &params.name).await? } else { None };
+    let page = read.layout(known.schedule.status.name.clone());
+    render_page(page, known, Shown { test, ..Shown::default() })
 }
 
 /// Renders the page.
-pub(crate) fn render_page(
-    context: &RequestContext,
-    viewer: Viewer,
-    known: ScheduleDetail,
-    shown: Shown,
-) -> HandlerResult {
+pub(crate) fn render_page(page: Layout, known: ScheduleDetail, shown: Shown) -> HandlerResult {
     let name = known.schedule.status.name.clone();
-    render(&SchedulePage { page: Layout::new(context, name.clone(), viewer), name, known, shown })
-}
-
-/// Evaluates what a tick would do now.
-pub(crate) async fn dry_run(
-    tx: &Transaction<'_>,
-    name: &str,
-) -> Result<Option<TestResult>, QueueError> {
-    queries::test(&**tx, name).await
+    render(&SchedulePage { page, name, known, shown })
 }

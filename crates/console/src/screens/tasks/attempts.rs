@@ -3,8 +3,8 @@
 use queue::attempt::Attempt;
 use serde_json::Value;
 
-use crate::escape::Markup;
 use crate::page::highlight;
+use crate::screens::prelude::*;
 
 /// Maximum number of result rows shown; the JSON has all of them.
 const MAX_ROWS: usize = 50;

@@ -7,23 +7,12 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use askama::Template;
-use axum::Router;
-use axum::extract::Query;
-use axum::routing::get;
-use deadpool_postgres::Transaction;
-use jiff::Timestamp;
 use queue::bulk::{self, BulkResult, CHUNK};
 use queue::insight::tasks::{self, PageCursor, TaskQuery, TaskSummary};
 use queue::{Outcome, TaskId};
 
 use crate::database::Session;
-use crate::filter;
-use crate::http::app::App;
-use crate::http::error::{HandlerResult, HttpError};
-use crate::http::request::{FormRequest, RequestContext};
-use crate::page::format;
-use crate::page::layout::{Layout, render};
+use crate::screens::prelude::*;
 
 /// Maximum tasks per action. The remaining tasks still match, so the action can be repeated.
 const MAX_TASKS: usize = 10_000;
@@ -90,26 +79,24 @@ struct BulkResultPage {
 }
 
 async fn confirm(
-    context: RequestContext,
+    mut request: ReadRequest,
     Query(pairs): Query<Vec<(String, String)>>,
 ) -> HandlerResult {
     let selection = BulkSelection::from_pairs(&pairs)?;
-    let mut session = context.session().await?;
-    let mut tx = session.begin_read().await?;
-    let viewer = context.viewer(&tx).await?;
-    let query = read(&selection.q)?;
-    let (ids, more) = matching(&mut tx, &query, None).await?;
+    let mut read = request.begin().await?;
+    let query = filter::parse(&selection.q)?;
+    let (ids, more) = matching(&mut read.tx, &query, None).await?;
     let up_to = match BulkAction::of(&query) {
         BulkAction::Cancel => ids.iter().map(|it| it.id.0).max().unwrap_or(0).to_string(),
-        BulkAction::Retry => viewer.now.as_microsecond().to_string(),
+        BulkAction::Retry => read.viewer.now.as_microsecond().to_string(),
     };
-    let sample = sample(&mut tx, &query, &ids).await?;
+    let sample = sample(&mut read.tx, &query, &ids).await?;
     render(&BulkConfirmPage {
         verb: BulkAction::of(&query).as_str(),
-        page: Layout::new(&context, format!("{} tasks", BulkAction::of(&query).as_str()), viewer),
+        page: read.layout(format!("{} tasks", BulkAction::of(&query).as_str())),
         q: selection.q,
         sample,
-        count: i64::try_from(ids.len()).unwrap_or(i64::MAX),
+        count: ids.len().value(),
         more,
         up_to,
     })
@@ -117,7 +104,7 @@ async fn confirm(
 
 async fn execute(form: FormRequest) -> HandlerResult {
     let q = form.field("q").to_owned();
-    let query = read(&q)?;
+    let query = filter::parse(&q)?;
     let up_to: i64 = form.parsed("up_to")?;
     let mut session = form.context.session().await?;
     let ((ids, left), viewer) = {
@@ -182,14 +169,10 @@ impl BulkSelection {
         if selected.is_empty() {
             return Ok(Self { q: q.to_owned() });
         }
-        let query = read(q)?;
+        let query = filter::parse(q)?;
         let state_filter = if query.finished { "state:finished " } else { "" };
         Ok(Self { q: format!("{state_filter}id:{}", selected.join(",")) })
     }
-}
-
-fn read(q: &str) -> Result<TaskQuery, HttpError> {
-    Ok(filter::parse(q)?)
 }
 
 /// A task that matches the filter.
@@ -207,14 +190,14 @@ async fn matching(
     up_to: Option<i64>,
 ) -> Result<(Vec<Matching>, bool), HttpError> {
     if !query.finished {
-        let ids = tasks::live_ids(&**tx, query, up_to.map(TaskId), MAX_TASKS).await?;
+        let ids = tasks::live_ids(tx, query, up_to.map(TaskId), MAX_TASKS).await?;
         let more = ids.len() >= MAX_TASKS;
         return Ok((ids.into_iter().map(|id| Matching { id, outcome: None }).collect(), more));
     }
     let cursor = up_to
         .and_then(|at| Timestamp::from_microsecond(at).ok())
         .map(|at| PageCursor { at, id: TaskId(i64::MAX) });
-    let page = tasks::finished(&mut **tx, query, cursor, MAX_TASKS).await?;
+    let page = tasks::finished(tx, query, cursor, MAX_TASKS).await?;
     let ended = page.tasks.iter().filter(|it| !it.retried);
     let mut found: Vec<Matching> =
         ended.map(|it| Matching { id: it.id, outcome: it.outcome }).collect();
@@ -233,9 +216,9 @@ async fn sample(
     let some: Vec<i64> = ids.iter().rev().take(SAMPLE).map(|it| it.id.0).collect();
     let query = TaskQuery { ids: Some(some), finished: query.finished, ..TaskQuery::default() };
     if !query.finished {
-        return Ok(tasks::live(&**tx, &query, None, SAMPLE_ROWS).await?.tasks);
+        return Ok(tasks::live(tx, &query, None, SAMPLE_ROWS).await?.tasks);
     }
-    let mut tasks = tasks::finished(&mut **tx, &query, None, SAMPLE_ROWS).await?.tasks;
+    let mut tasks = tasks::finished(tx, &query, None, SAMPLE_ROWS).await?.tasks;
     let mut seen = HashSet::new();
     tasks.retain(|task| seen.insert(task.id));
     Ok(tasks)

@@ -1,19 +1,14 @@
 //! Duration history of tasks with the same name, and a chart of the latest attempts.
 
-use std::fmt::Write;
-
-use deadpool_postgres::Transaction;
+use queue::Outcome;
 use queue::insight::recent_attempts::{RecentAttempt, recent_attempts};
 use queue::insight::{self, Durations};
-use queue::{Outcome, QueueError, TaskId};
-use serde::Serialize;
 
-use crate::escape::Markup;
-use crate::page::format::span;
+use crate::screens::prelude::*;
 
 /// Height of the chart and width of a bar, in user units.
-const HEIGHT: f64 = 60.0;
-const BAR: usize = 8;
+pub(super) const HEIGHT: f64 = 60.0;
+pub(super) const BAR: usize = 8;
 
 /// Duration statistics of a name.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
@@ -31,10 +26,10 @@ impl DurationHistory {
         name: Option<&str>,
     ) -> Result<Option<Self>, QueueError> {
         let Some(name) = name else { return Ok(None) };
-        let Some(durations) = insight::durations_of(&**tx, queue, name).await? else {
+        let Some(durations) = insight::durations_of(tx, queue, name).await? else {
             return Ok(None);
         };
-        Ok(Some(Self { durations, recent: recent_attempts(&**tx, queue, name).await? }))
+        Ok(Some(Self { durations, recent: recent_attempts(tx, queue, name).await? }))
     }
 
     /// Describes how the latest durations compare with earlier ones; `None` without enough
@@ -52,51 +47,33 @@ impl DurationHistory {
         }
     }
 
-    /// Draws a bar per attempt, oldest first, each linked to its task. The lines mark p50 and p95.
-    /// `own` is the task of the page.
-    pub(crate) fn chart(&self, base: &str, own: TaskId) -> Markup {
-        let longest = self.recent.iter().map(|it| it.duration_seconds).fold(0.001, f64::max);
-        let top = |seconds: f64| HEIGHT - (seconds / longest * (HEIGHT - 2.0)).clamp(1.0, HEIGHT);
-        let width = (self.recent.len() * BAR).max(1);
-        let mut svg = format!(
-            "<svg class=\"duration-history\" viewBox=\"0 0 {width} {HEIGHT}\" width=\"{}\" height=\"{HEIGHT}\" preserveAspectRatio=\"none\" role=\"group\" \
-             aria-label=\"last {}, at most {}\">",
-            width,
-            crate::page::format::counted(i64::try_from(self.recent.len()).unwrap_or(0), "attempt"),
-            span(longest),
-        );
-        for (place, past) in self.recent.iter().rev().enumerate() {
-            let class = match past.outcome {
-                Outcome::Succeeded => "ok",
-                Outcome::Cancelled => "cancelled",
-                _ => "bad",
-            };
-            let class =
-                if past.task_id == own { format!("{class} this-task") } else { class.to_owned() };
-            let at = top(past.duration_seconds);
-            let _ = write!(
-                svg,
-                "<a href=\"{}/tasks/{}\"><rect class=\"{class}\" x=\"{}\" y=\"{at:.1}\" width=\"{}\" \
-                 height=\"{:.1}\"><title>task {}: {}, {}</title></rect></a>",
-                crate::escape::escaped(base),
-                past.task_id,
-                place * BAR,
-                BAR - 2,
-                HEIGHT - at,
-                past.task_id,
-                past.outcome.as_str().replace('_', " "),
-                span(past.duration_seconds),
-            );
+    /// Returns the width of the chart, with a bar per attempt, oldest first.
+    pub(crate) fn width(&self) -> usize {
+        (self.recent.len() * BAR).max(1)
+    }
+
+    /// Returns the duration of the longest of the latest attempts.
+    pub(crate) fn longest(&self) -> f64 {
+        self.recent.iter().map(|it| it.duration_seconds).fold(0.001, f64::max)
+    }
+
+    /// Returns the height of a bar of this duration.
+    pub(crate) fn height(&self, seconds: impl ByValue<f64>) -> f64 {
+        (seconds.value() / self.longest() * (HEIGHT - 2.0)).clamp(1.0, HEIGHT)
+    }
+
+    /// Returns the class of the bar of an attempt.
+    pub(crate) fn class(&self, past: &RecentAttempt) -> &'static str {
+        match past.outcome {
+            Outcome::Succeeded => "ok",
+            Outcome::Cancelled => "cancelled",
+            _ => "bad",
         }
+    }
+
+    /// Returns the lines at p50 and p95.
+    pub(crate) fn lines(&self) -> Vec<(&'static str, f64)> {
         let lines = [("p50", self.durations.p50_seconds), ("p95", self.durations.p95_seconds)];
-        for (class, seconds) in lines.iter().filter_map(|(class, it)| Some((class, (*it)?))) {
-            let at = top(seconds);
-            let _ = write!(
-                svg,
-                "<line class=\"{class}\" x1=\"0\" x2=\"{width}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>"
-            );
-        }
-        svg.push_str("</svg>");
-        Markup(svg)
+        lines.into_iter().filter_map(|(class, seconds)| Some((class, seconds?))).collect()
     }
 }

@@ -7,22 +7,16 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use askama::Template;
-use axum::Router;
-use axum::extract::Path;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use axum::response::sse::{Event, KeepAlive, Sse};
-use axum::routing::get;
 use futures_util::stream::unfold;
 use queue::TaskId;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
-use super::status::{TaskStatusPanel, no_such_task, read_status, task_id};
-use crate::http::app::App;
-use crate::http::error::{HandlerResult, HttpError};
-use crate::http::request::RequestContext;
+use super::status::{TaskStatusPanel, read_status, task_id};
 use crate::options::AccessRules;
+use crate::screens::prelude::*;
 
 /// Maximum number of open streams. A page that is refused a stream polls instead.
 pub(crate) const MAX_STREAMS: usize = 32;
@@ -113,7 +107,7 @@ impl TaskStream {
         let mut session = self.context.session().await?;
         let tx = session.begin_read().await?;
         let viewer = self.context.viewer(&tx).await?;
-        let known = read_status(&tx, self.id).await?.ok_or_else(|| no_such_task(self.id))?;
+        let known = read_status(&tx, self.id).await?;
         if known.task.state.is_none() {
             self.over = true;
             return Ok(StreamEvent::TaskEnded);

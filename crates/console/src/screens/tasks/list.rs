@@ -1,26 +1,13 @@
 //! Tasks screen: list of tasks that match a filter, with bulk actions.
 
-use std::sync::Arc;
-
-use askama::Template;
-use axum::Router;
-use axum::extract::Query;
-use axum::routing::get;
-use deadpool_postgres::Transaction;
-use jiff::Timestamp;
 use queue::insight::tasks::{
     self, COUNT_LIMIT, PageCursor, TaskCounts, TaskOrder, TaskQuery, TaskSummary,
 };
 use queue::{Outcome, State, TaskId};
-use serde::{Deserialize, Serialize};
 
-use crate::filter::{self, FilterError};
-use crate::http::app::App;
-use crate::http::download::{DownloadFormat, DownloadPage, download, json_rows};
-use crate::http::error::{HandlerResult, HttpError};
-use crate::http::request::RequestContext;
-use crate::page::format;
-use crate::page::layout::{Layout, render};
+use crate::filter::FilterError;
+use crate::http::download::{FileList, FileRows, download};
+use crate::screens::prelude::*;
 
 /// Tasks per page.
 const PAGE_SIZE: usize = 50;
@@ -30,26 +17,6 @@ const DOWNLOAD_PAGE_SIZE: usize = 500;
 
 /// Maximum number of tasks in a list by duration, which has no further pages.
 const LONGEST: usize = 200;
-
-/// Columns of a CSV file.
-const COLUMNS: [&str; 16] = [
-    "id",
-    "state",
-    "outcome",
-    "queue",
-    "name",
-    "priority",
-    "attempt",
-    "max_attempts",
-    "at",
-    "due_at",
-    "duration_seconds",
-    "sqlstate",
-    "message",
-    "worker",
-    "tags",
-    "statement_head",
-];
 
 /// Predefined filters: label, filter.
 const TABS: [(&str, &str); 7] = [
@@ -63,20 +30,18 @@ const TABS: [(&str, &str); 7] = [
 ];
 
 pub(crate) fn routes() -> Router<App> {
-    Router::new().route("/tasks", get(show)).route("/tasks/download", get(save_as))
+    Router::new().route("/tasks", get(show)).route("/tasks/download", get(download::<TasksParams>))
 }
 
 /// Query parameters of the screen.
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
+#[serde(default)]
 pub(crate) struct TasksParams {
     /// filter, such as queue:etl state:failed since:1h
-    #[serde(default)]
     pub(crate) q: String,
     /// `next` of the previous page
-    #[serde(default)]
     pub(crate) after: String,
     /// order of live tasks: newest (default), oldest, or duration (running tasks only)
-    #[serde(default)]
     #[param(pattern = "^(|newest|oldest|duration)$")]
     pub(crate) sort: String,
 }
@@ -97,16 +62,6 @@ impl TasksParams {
             }
         };
         Ok(TaskQuery { order, ..query })
-    }
-
-    /// Returns the query string of the first page.
-    fn query_string(&self, sort: &str) -> String {
-        self.query_string_with(sort, ("", ""))
-    }
-
-    /// Returns the query string with one more parameter.
-    fn query_string_with(&self, sort: &str, more: (&str, &str)) -> String {
-        format::query_string(&[("q", &self.q), ("sort", sort), more])
     }
 }
 
@@ -136,10 +91,6 @@ struct TasksPage {
 }
 
 impl TasksPage {
-    fn tabs(&self) -> &'static [(&'static str, &'static str)] {
-        &TABS
-    }
-
     /// Returns whether the predefined filter selects the same states as the filter of the page,
     /// whatever other conditions the two have.
     fn current(&self, filter: &&str) -> bool {
@@ -160,21 +111,6 @@ impl TasksPage {
         Some(format::count(number.min(COUNT_LIMIT), number > COUNT_LIMIT))
     }
 
-    /// Returns the URL of the first page in another order.
-    fn sorted_path(&self, sort: &str) -> String {
-        format!("{}/tasks?{}", self.page.base, self.params.query_string(sort))
-    }
-
-    fn page_path(&self, after: &str) -> String {
-        let query = self.params.query_string_with(&self.params.sort, ("after", after));
-        format!("{}/tasks?{query}", self.page.base)
-    }
-
-    fn download_path(&self, format: &str) -> String {
-        let query = self.params.query_string_with(&self.params.sort, ("format", format));
-        format!("{}/tasks/download?{query}", self.page.base)
-    }
-
     /// Returns whether the list has running tasks only, so that it can be sorted by duration.
     fn only_running(&self) -> bool {
         self.query.state == Some(State::Running)
@@ -190,10 +126,6 @@ impl TasksPage {
     fn verb(&self) -> &'static str {
         if self.query.finished { "retry" } else { "cancel" }
     }
-
-    fn keys(&self) -> &'static [(&'static str, &'static str)] {
-        &filter::KEYS
-    }
 }
 
 fn same_states(query: &TaskQuery, filter: &str) -> bool {
@@ -205,59 +137,31 @@ fn same_states(query: &TaskQuery, filter: &str) -> bool {
     })
 }
 
-async fn show(context: RequestContext, Query(params): Query<TasksParams>) -> HandlerResult {
-    let mut session = context.session().await?;
-    let mut tx = session.begin_read().await?;
-    let viewer = context.viewer(&tx).await?;
-    let parsed = params.query();
-    let (query, filter_error) = match parsed {
+async fn show(mut request: ReadRequest, Query(params): Query<TasksParams>) -> HandlerResult {
+    let mut read = request.begin().await?;
+    let (query, filter_error) = match params.query() {
         Ok(query) => (query, None),
         Err(error) => (TaskQuery::default(), Some(error)),
     };
-    let mut timed_out = false;
-    let listing = match filter_error {
-        Some(_) => Listing::default(),
-        None => match data(&mut tx, &query, &params).await {
-            // The transaction can be aborted, so the page has no counts either.
-            Err(error) if error.timed_out() => {
-                timed_out = true;
-                Listing::default()
-            }
-            listing => listing?,
-        },
+    let (listing, timed_out) = match filter_error {
+        Some(_) => Default::default(),
+        None => HttpError::unless_timed_out(data(&mut read.tx, &query, &params).await)?,
     };
-    let counts = if timed_out { TaskCounts::default() } else { tasks::counts(&*tx).await? };
-    let page = Layout::new(&context, "Tasks", viewer);
+    // After a timeout, the transaction can be aborted, so the page has no counts either.
+    let counts = if timed_out { TaskCounts::default() } else { tasks::counts(&*read.tx).await? };
+    let page = read.layout("Tasks");
     render(&TasksPage { page, params, query, listing, filter_error, timed_out, counts })
 }
 
-/// Parameters of a download.
-#[derive(Debug, Default, Deserialize)]
-struct DownloadParams {
-    #[serde(default)]
-    q: String,
-    #[serde(default)]
-    sort: String,
-    #[serde(default)]
-    format: String,
-}
+impl FileList for TasksParams {
+    const NAME: &'static str = "tasks";
+    const COLUMNS: &'static str = "id state outcome queue name priority attempt max_attempts at due_at \
+        duration_seconds sqlstate message worker tags statement_head";
 
-async fn save_as(context: RequestContext, Query(given): Query<DownloadParams>) -> HandlerResult {
-    let format = DownloadFormat::parse(&given.format)?;
-    let params = TasksParams { q: given.q, sort: given.sort, after: String::new() };
-    let query = params.query()?;
-    let shared = Arc::new((context, query));
-    let read = move |after: String| {
-        let shared = Arc::clone(&shared);
-        async move {
-            let (context, query) = &*shared;
-            let mut session = context.session().await?;
-            let mut tx = session.begin_read().await?;
-            let listing = page(&mut tx, query, &after, DOWNLOAD_PAGE_SIZE).await?;
-            Ok(DownloadPage { rows: json_rows(&listing.tasks), next: listing.next })
-        }
-    };
-    download(("tasks", format), &COLUMNS, read).await
+    async fn rows(&self, tx: &mut Transaction<'_>, after: &str) -> Result<FileRows, HttpError> {
+        let listing = page(tx, &self.query()?, after, DOWNLOAD_PAGE_SIZE).await?;
+        Ok(FileRows::new(&listing.tasks, listing.next))
+    }
 }
 
 /// Reads a page of tasks.
@@ -278,9 +182,9 @@ async fn page(
     let by_duration = query.order == TaskOrder::Longest;
     let limit = if by_duration { LONGEST } else { limit };
     let page = if query.finished {
-        tasks::finished(&mut **tx, query, parse_finished_cursor(after)?, limit).await?
+        tasks::finished(tx, query, parse_finished_cursor(after)?, limit).await?
     } else {
-        tasks::live(&**tx, query, parse_live_cursor(after)?, limit).await?
+        tasks::live(&*tx, query, parse_live_cursor(after)?, limit).await?
     };
     let last = page.tasks.last().filter(|_| page.more && !by_duration);
     let next = last.map(|task| match task.state {
@@ -303,23 +207,19 @@ fn parse_live_cursor(text: &str) -> Result<Option<TaskId>, HttpError> {
     if text.is_empty() {
         return Ok(None);
     }
-    text.parse().map(|id| Some(TaskId(id))).map_err(|_| invalid_cursor())
+    text.parse().map(|id| Some(TaskId(id))).map_err(|_| HttpError::invalid_cursor())
 }
 
 fn parse_finished_cursor(text: &str) -> Result<Option<PageCursor>, HttpError> {
     if text.is_empty() {
         return Ok(None);
     }
-    let (at, id) = text.split_once('.').ok_or_else(invalid_cursor)?;
+    let (at, id) = text.split_once('.').ok_or_else(HttpError::invalid_cursor)?;
     let at = at.parse().ok().and_then(|at| Timestamp::from_microsecond(at).ok());
     match (at, id.parse()) {
         (Some(at), Ok(id)) => Ok(Some(PageCursor { at, id: TaskId(id) })),
-        _ => Err(invalid_cursor()),
+        _ => Err(HttpError::invalid_cursor()),
     }
-}
-
-fn invalid_cursor() -> HttpError {
-    HttpError::bad_request("invalid page cursor").hint("start at the first page")
 }
 
 #[cfg(test)]

@@ -1,21 +1,13 @@
 //! Saved plan of a task as a tree, compared with the previous plan of the same queue and name.
 
-use axum::Router;
-use axum::extract::Path;
 use axum::http::header;
 use axum::response::IntoResponse;
-use axum::routing::get;
-use deadpool_postgres::Transaction;
-use jiff::Timestamp;
-use queue::{QueueError, TaskId, insight};
-use serde::Serialize;
+use queue::{TaskId, insight};
 use serde_json::Value;
 use terminal::{PlanNode, PlanTotals, plan_changes, plan_nodes, plan_shape, plan_totals};
 
 use super::status::task_id;
-use crate::http::app::App;
-use crate::http::error::{HandlerResult, HttpError};
-use crate::http::request::RequestContext;
+use crate::screens::prelude::*;
 
 /// Maximum number of nodes shown; the JSON has all of them.
 const MAX_NODES: usize = 300;
@@ -77,8 +69,8 @@ pub(crate) async fn data(
     tx: &Transaction<'_>,
     id: TaskId,
 ) -> Result<Option<SavedPlan>, QueueError> {
-    let Some(kept) = insight::saved_plan(&**tx, id).await? else { return Ok(None) };
-    let before = insight::previous_plan(&**tx, &kept).await?;
+    let Some(kept) = insight::saved_plan(tx, id).await? else { return Ok(None) };
+    let before = insight::previous_plan(tx, &kept).await?;
     let shape = plan_shape(&kept.plan);
     let changes =
         before.as_ref().map(|before| plan_changes(&before.plan, &kept.plan)).unwrap_or_default();
@@ -101,10 +93,9 @@ pub(crate) async fn data(
 }
 
 /// Serves the plan in the format that plan viewers accept.
-async fn raw(context: RequestContext, Path(id): Path<String>) -> HandlerResult {
+async fn raw(mut request: ReadRequest, Path(id): Path<String>) -> HandlerResult {
     let id = task_id(&id)?;
-    let mut session = context.session().await?;
-    let tx = session.begin_read().await?;
+    let tx = request.transaction().await?;
     let kept = insight::saved_plan(&*tx, id).await?.ok_or_else(|| {
         HttpError::not_found(format!("task {id} has no saved plan, or the plan is hidden"))
             .hint("enqueue --explain saves the plan when the task runs")

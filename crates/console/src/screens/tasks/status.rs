@@ -1,17 +1,11 @@
 //! Status of a task: state and its reason, attempts and blockers, and the panel that shows them.
 
-use askama::Template;
-use deadpool_postgres::Transaction;
-use jiff::Timestamp;
 use queue::attempt::{self, Attempt};
 use queue::task_queries::{self, Running, Task};
-use queue::{QueueError, State, TaskId};
-use serde::{Deserialize, Serialize};
+use queue::{State, TaskId};
 
-use super::timeline::timeline;
-use crate::escape::Markup;
-use crate::http::error::HttpError;
-use crate::page::format;
+use super::timeline::{Timeline, timeline};
+use crate::screens::prelude::*;
 
 /// Status of a task, without duration history and plan.
 #[derive(Serialize, utoipa::ToSchema)]
@@ -44,7 +38,7 @@ pub(crate) struct TaskStatusPanel<'a> {
     now: Timestamp,
     known: &'a TaskStatus,
     notices: Vec<String>,
-    timeline: Markup,
+    timeline: Timeline,
 }
 
 impl<'a> TaskStatusPanel<'a> {
@@ -74,21 +68,18 @@ impl<'a> TaskStatusPanel<'a> {
     }
 }
 
-/// Reads the status of a task; `None` if the task does not exist.
-pub(crate) async fn read_status(
-    tx: &Transaction<'_>,
-    id: TaskId,
-) -> Result<Option<TaskStatus>, QueueError> {
-    let Some(task) = task_queries::task(&**tx, id).await? else { return Ok(None) };
+/// Reads the status of a task.
+pub(crate) async fn read_status(tx: &Transaction<'_>, id: TaskId) -> Result<TaskStatus, HttpError> {
+    let task = task_queries::task(tx, id).await?.ok_or_else(|| no_such_task(id))?;
     let running = match task.state {
-        Some(State::Running) => task_queries::running(&**tx, Some(id)).await?.pop(),
+        Some(State::Running) => task_queries::running(tx, Some(id)).await?.pop(),
         _ => None,
     };
     let blockers = running.as_ref().and_then(|it| it.blockers.clone());
     let blockers = blockers.and_then(|it| serde_json::from_value(it).ok()).unwrap_or_default();
-    let attempts = attempt::attempts(&**tx, id).await?;
-    let why = task_queries::why(&**tx, id).await?;
-    Ok(Some(TaskStatus { task, why, running, blockers, attempts }))
+    let attempts = attempt::attempts(tx, id).await?;
+    let why = task_queries::why(tx, id).await?;
+    Ok(TaskStatus { task, why, running, blockers, attempts })
 }
 
 pub(crate) fn task_id(text: &str) -> Result<TaskId, HttpError> {

@@ -1,0 +1,19 @@
+//! Names that most screens use: routes, requests, errors, layout and formats.
+
+pub(super) use askama::Template;
+pub(super) use axum::Router;
+pub(super) use axum::extract::{Path, Query};
+pub(super) use axum::routing::{get, post};
+pub(super) use jiff::Timestamp;
+pub(super) use queue::QueueError;
+pub(super) use serde::{Deserialize, Serialize};
+pub(super) use tokio_postgres::Transaction;
+
+pub(super) use crate::escape::Markup;
+pub(super) use crate::filter;
+pub(super) use crate::http::app::App;
+pub(super) use crate::http::error::{HandlerResult, HttpError};
+pub(super) use crate::http::request::{FormRequest, RequestContext};
+pub(super) use crate::page::format::{self, ByValue};
+pub(super) use crate::page::layout::{Layout, render};
+pub(super) use crate::page::read_request::ReadRequest;
