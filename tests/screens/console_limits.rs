@@ -71,6 +71,12 @@ async fn every_limit_is_shown_with_its_use_as_the_command_line_has_it() {
     ] {
         assert!(page.contains(text), "{text} in {page}");
     }
+    // The name of the key has quotes and spaces.
+    let mut links = page.split("href=\"").filter_map(|it| it.split('"').next());
+    let of_key = |it: &&str| it.contains("q=key%3A%22a%20") && it.contains("blocked");
+    let found = console.get(&format!("/api/v1{}", links.find(of_key).unwrap())).await.body;
+    let found: Value = serde_json::from_str(&found).unwrap();
+    assert_eq!(found["tasks"].as_array().map(Vec::len), Some(1), "{found}");
     let overview = console.get("/").await.body;
     assert!(
         overview.contains("/limits?kind=queue&#38;sort=wait\">queue mail allows"),

@@ -1,7 +1,7 @@
 //! Parser of the filter language: `queue:etl state:failed since:1h sqlstate:40* nightly`.
 //!
 //! Terms are separated by spaces and joined by AND. `key:value` requires a value; a value with
-//! spaces needs double quotes. Each key can be given once. Bare numbers are a list of task ids, any
+//! spaces needs double quotes, and inside of them, two double quotes are one. Each key can be given once. Bare numbers are a list of task ids, any
 //! other bare word is a part of the name.
 
 use std::collections::HashSet;
@@ -133,7 +133,7 @@ pub fn parse_public(text: &str) -> Result<TaskQuery, (String, String)> {
 
 /// Returns the term of a filter that requires this value.
 pub(crate) fn term(key: &str, value: impl fmt::Display) -> String {
-    format!("{key}:\"{value}\"")
+    format!("{key}:\"{}\"", value.to_string().replace('"', "\"\""))
 }
 
 /// Splits a filter into terms and removes quotes.
@@ -141,8 +141,10 @@ fn terms(text: &str) -> Result<Vec<String>, FilterError> {
     let mut terms = Vec::new();
     let mut term = String::new();
     let (mut quoted, mut any) = (false, false);
-    for character in text.chars() {
+    let mut characters = text.chars().peekable();
+    while let Some(character) = characters.next() {
         match character {
+            '"' if quoted && characters.next_if_eq(&'"').is_some() => term.push('"'),
             '"' => (quoted, any) = (!quoted, true),
             c if c.is_whitespace() && !quoted => {
                 if any {
@@ -283,7 +285,7 @@ mod tests {
         let mut terms = Vec::new();
         let mut add = |key: &str, value: Option<String>| {
             if let Some(value) = value {
-                let quote = value.contains(char::is_whitespace);
+                let quote = value.contains(['"', ' ']);
                 terms.push(if quote { term(key, value) } else { format!("{key}:{value}") });
             }
         };
@@ -333,6 +335,10 @@ mod tests {
         assert_eq!(parse("  ").unwrap(), TaskQuery::default());
         assert_eq!(parse("id:13,14").unwrap().ids, Some(vec![13, 14]));
         assert_eq!(parse("name:\"a b\"").unwrap().names, ["a b"]);
+        for name in ["a \"b\" & c", "\"", "a\"", "\"\" \""] {
+            let filter = format!("{} state:pending", term("name", name));
+            assert_eq!(parse(&filter).unwrap().names, [name], "{filter}");
+        }
     }
 
     #[test]
@@ -395,7 +401,7 @@ mod tests {
 
         #[test]
         fn a_formatted_query_parses_to_itself(
-            queue in proptest::option::of("[a-z_]{1,8}( [a-z]{1,3})?"), state in 0_usize..12, run in proptest::option::of(0_i64..99),
+            queue in proptest::option::of("[a-z_]{1,8}( [a-z\"]{1,3})?\"?"), state in 0_usize..12, run in proptest::option::of(0_i64..99),
             other in 0_usize..6, seconds in proptest::option::of(1_u64..100_000), ids in proptest::option::of(proptest::collection::vec(1_i64..99, 1..4)),
         ) {
             let live = State::ALL.get(state).copied();
