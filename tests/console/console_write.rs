@@ -4,7 +4,7 @@ use proxy::{Cut, FaultAction, MessageMatch, Proxy};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use crate::harness::console::{Console, ask, csrf, request};
+use crate::harness::console::{Console, TokenFile, ask, csrf, request};
 use crate::harness::http::Answer;
 use crate::harness::{Database, eventually};
 use crate::runs::run_cli::COMMIT;
@@ -175,6 +175,25 @@ async fn a_repeated_request_has_one_effect() {
         .await;
     assert_eq!(database.value::<i32>("SELECT mill.prune_idempotency_keys()").await, 1);
     assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.idempotency_keys").await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tokens_without_a_name_have_idempotency_keys_of_their_own() {
+    let database = Database::new().await;
+    let tokens = ["first-token-without-a-name", "second-token-without-a-name"];
+    let file = TokenFile::new(&tokens.join("\n"));
+    let console = Console::start(&database, &["--token-file", file.path()]).await;
+    let task = json!({ "tasks": [{ "statement": "SELECT 1" }] });
+    let mut answers = Vec::new();
+    for token in [tokens[0], tokens[1], tokens[0]] {
+        let bearer = format!("Bearer {token}");
+        let headers = [("Authorization", bearer.as_str()), ("Idempotency-Key", "order-7")];
+        answers.push(document(&console.post_json("/api/v1/tasks", &task, &headers).await));
+    }
+    assert_ne!(answers[0], answers[1]);
+    assert_eq!(answers[0], answers[2]);
+    let shown = "SELECT count(*) FROM mill.idempotency_keys WHERE caller LIKE '%without%'";
+    assert_eq!(database.value::<i64>(shown).await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

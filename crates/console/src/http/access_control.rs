@@ -9,6 +9,7 @@ use axum::http::header::AsHeaderName;
 use axum::http::{HeaderMap, HeaderValue, header};
 use http_server::{Refusal, RefusalObserver};
 use parking_lot::Mutex;
+use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use tokio::sync::watch;
 use uuid::Uuid;
@@ -36,6 +37,8 @@ const HOST_COOKIE: &str = "__Host-pgmill";
 pub(crate) struct Identity {
     /// Name of the token, of the user, or the name given at sign-in.
     pub(crate) name: Option<String>,
+    /// To whom the idempotency keys of the requests belong: the name, or else a digest of the token.
+    pub(crate) caller: String,
     /// What the user may do.
     pub(crate) rights: Rights,
     /// CSRF token, part of every form.
@@ -46,7 +49,15 @@ pub(crate) struct Identity {
 
 impl Identity {
     fn new(name: Option<String>, rights: Rights, signed_in: bool) -> Self {
-        Self { name, rights, csrf: random_secret(), signed_in }
+        let caller = name.clone().unwrap_or_default();
+        Self { name, caller, rights, csrf: random_secret(), signed_in }
+    }
+
+    /// Returns the holder of a token, who may have given a name.
+    fn of_token(token: &Token, given_name: Option<&String>) -> Self {
+        let name = token.label.as_ref().or(given_name).cloned();
+        let caller = name.clone().unwrap_or_else(|| digest(&token.secret));
+        Self { caller, ..Self::new(name, token.rights.clone(), true) }
     }
 }
 
@@ -63,9 +74,8 @@ impl LoginSession {
     /// Returns the user, with the present rights of the token.
     fn identity(&self, rules: &AccessRules) -> Option<Identity> {
         let token = rules.tokens.iter().find(|token| token.secret == self.token)?;
-        let name = token.label.clone().or_else(|| self.name.clone());
         let csrf = self.csrf.clone();
-        Some(Identity { csrf, ..Identity::new(name, token.rights.clone(), true) })
+        Some(Identity { csrf, ..Identity::of_token(token, self.name.as_ref()) })
     }
 }
 
@@ -110,6 +120,12 @@ pub(crate) struct AccessControl {
 /// Returns a secret of 244 random bits.
 fn random_secret() -> String {
     format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple())
+}
+
+/// Returns what tells tokens apart in the database and reveals none of them.
+fn digest(secret: &str) -> String {
+    let hash = Sha256::digest(secret);
+    hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn equal(a: &str, b: &str) -> bool {
@@ -263,7 +279,7 @@ impl AccessControl {
         if let Some(Ok(token)) = found {
             // The caller is a program. Its requests get a random CSRF token, which no form has, so
             // programs cannot submit forms.
-            return Ok(Identity::new(token.label, token.rights, true));
+            return Ok(Identity::of_token(&token, None));
         }
         for cookie in self.cookies(headers) {
             let signed_in = self.sessions.lock();

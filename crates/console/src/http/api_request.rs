@@ -47,7 +47,7 @@ impl<T> ApiRequest<T> {
             let message = format!("the scope \"{}\" is required", scope.as_str());
             return Err(HttpError::forbidden(message).hint("use another token"));
         }
-        let caller = self.context.identity.name.as_deref().unwrap_or_default();
+        let caller = self.context.identity.caller.as_str();
         let mut session = self.context.session().await?;
         let tx = session.begin_write(&self.context.actor()).await?;
         if let Some(key) = &self.key

@@ -62,6 +62,7 @@ impl FromRequestParts<App> for RequestContext {
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Infallible> {
         let identity = parts.extensions.get::<Identity>().cloned().unwrap_or_else(|| Identity {
             name: None,
+            caller: String::new(),
             rights: Rights::default(),
             // A random value, which no form has, so that forms are refused.
             csrf: uuid::Uuid::new_v4().to_string(),
