@@ -114,6 +114,8 @@ pub struct QueueFailures<'a> {
     pub failed: i64,
     /// Number of succeeded attempts.
     pub succeeded: i64,
+    /// Minute of the first failure.
+    pub failing_since: Option<Timestamp>,
 }
 
 /// The input of [`find_problems`]. A program provides failures either by queue or by outcome.
@@ -148,7 +150,7 @@ pub fn find_problems(facts: &FleetFacts<'_>) -> Vec<Problem> {
         .iter()
         .filter_map(|queue| backlog::queue(queue, workers, backlog_wait))
         .filter(|problem| !backlog::is_caused_by_limit(problem, facts))
-        .chain(facts.failing.iter().filter_map(failing))
+        .chain(facts.failing.iter().filter_map(|queue| failing(queue, now)))
         .chain(workers.iter().filter_map(dead_worker))
         .chain(workers.iter().filter_map(failing_worker))
         .chain(unconnected_logins(workers))
@@ -210,10 +212,10 @@ fn age(now: Timestamp, at: Timestamp) -> f64 {
     now.duration_since(at).as_secs_f64().max(0.0)
 }
 
-fn failing(queue: &QueueFailures<'_>) -> Option<Problem> {
+fn failing(queue: &QueueFailures<'_>, now: Timestamp) -> Option<Problem> {
     (queue.failed > 0).then(|| Problem {
         severity: Severity::of_failures(queue.failed, queue.succeeded),
-        age_seconds: 0.0,
+        age_seconds: queue.failing_since.map_or(0.0, |since| age(now, since)),
         message: format!(
             "queue {}: {} failed in the last hour, {} succeeded",
             queue.queue,

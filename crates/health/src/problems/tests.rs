@@ -290,6 +290,25 @@ fn failures_are_a_warning_if_they_are_many() {
 }
 
 #[test]
+fn the_age_of_failures_is_the_time_since_the_first_one() {
+    let failing = |queue, failed, time| QueueFailures {
+        queue,
+        failed,
+        succeeded: 7,
+        failing_since: Some(at(time)),
+    };
+    let failing = vec![failing("etl", 1, "02:59:00"), failing("mail", 2, "02:30:00")];
+    let problems = find_problems(&FleetFacts { failing, ..facts() });
+    let ages: Vec<(&str, f64)> =
+        problems.iter().map(|it| (it.message.as_str(), it.age_seconds)).collect();
+    let (etl, mail) = (
+        "queue etl: 1 attempt failed in the last hour, 7 succeeded",
+        "queue mail: 2 attempts failed in the last hour, 7 succeeded",
+    );
+    assert_eq!(ages, [(mail, 1800.0), (etl, 60.0)]);
+}
+
+#[test]
 fn a_queue_that_is_held_back_names_its_condition() {
     let reason = "37 sessions are active, above 30";
     let waiting = QueueBacklog {

@@ -5,7 +5,7 @@ use queue::Outcome;
 use queue::insight::problems::ProblemSources;
 use queue::task_queries::Running;
 
-use super::queue_stats::{FleetSnapshot, QueueStats};
+use super::queue_stats::{FleetSnapshot, LastHour, QueueStats};
 use crate::filter::term;
 use crate::page::format::{tasks_path, url_encode};
 use crate::screens::prelude::*;
@@ -14,7 +14,7 @@ use crate::screens::prelude::*;
 #[derive(Clone, Debug, PartialEq, Serialize, utoipa::ToSchema)]
 pub(crate) struct Problem {
     pub(crate) severity: Severity,
-    /// Age of the problem; for failures, the time since the last failure.
+    /// Age of the problem; for failures, the time since the first failure of the last hour.
     pub(crate) age_seconds: f64,
     pub(crate) message: String,
     /// Path of a screen that shows more.
@@ -50,8 +50,8 @@ pub(crate) fn problems(facts: &FleetFacts<'_>) -> Vec<Problem> {
 }
 
 fn failing(queue: &QueueStats) -> QueueFailures<'_> {
-    let (failed, succeeded) = (queue.hour.failed, queue.hour.succeeded);
-    QueueFailures { queue: &queue.queue, failed, succeeded }
+    let LastHour { failed, succeeded, failing_since, .. } = queue.hour;
+    QueueFailures { queue: &queue.queue, failed, succeeded, failing_since }
 }
 
 /// Returns the backlog of a queue with pending tasks.

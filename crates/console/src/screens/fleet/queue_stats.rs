@@ -71,6 +71,9 @@ pub(crate) struct LastHour {
     /// Attempts finished per second, over the last minutes; `None` until these minutes have been
     /// read.
     pub(crate) per_second: Option<f64>,
+    /// The first minute in which an attempt failed.
+    #[serde(skip)]
+    pub(crate) failing_since: Option<Timestamp>,
     #[serde(skip)]
     minutes: Vec<[i64; 2]>,
 }
@@ -78,7 +81,7 @@ pub(crate) struct LastHour {
 impl Default for LastHour {
     fn default() -> Self {
         let minutes = vec![[0; 2]; usize::try_from(HOUR_MINUTES).unwrap_or(0)];
-        Self { succeeded: 0, failed: 0, per_second: None, minutes }
+        Self { succeeded: 0, failed: 0, per_second: None, failing_since: None, minutes }
     }
 }
 
@@ -103,6 +106,10 @@ impl LastHour {
                 let place = usize::try_from(HOUR_MINUTES - 1 - ago).unwrap_or(0);
                 hour.minutes[place][0] += minute.succeeded;
                 hour.minutes[place][1] += minute.failed;
+                if minute.failed > 0 {
+                    let first = hour.failing_since.map_or(minute.at, |at| at.min(minute.at));
+                    hour.failing_since = Some(first);
+                }
             }
         }
         #[expect(clippy::cast_precision_loss, reason = "displayed rounded")]
