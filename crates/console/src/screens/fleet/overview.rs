@@ -124,7 +124,7 @@ pub(crate) async fn all_queues(
         problems,
         limits: sources.limits,
         queues,
-        hour: fleet.hour(None),
+        hour: fleet.hour(),
         readers,
         busy_readers,
         workers_alive: fleet.workers.iter().filter(|worker| worker.alive).count(),

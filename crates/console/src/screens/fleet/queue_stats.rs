@@ -89,7 +89,7 @@ impl LastHour {
     /// Aggregates minutes. `known` tells whether all attempts of the last [`RATE_MINUTES`] are among
     /// them.
     pub(crate) fn of<'a>(
-        minutes: impl Iterator<Item = &'a MinuteStats>,
+        minutes: impl IntoIterator<Item = &'a MinuteStats>,
         now: Timestamp,
         known: bool,
     ) -> Self {
@@ -190,10 +190,9 @@ impl FleetSnapshot {
         })
     }
 
-    /// Returns the attempts of the last hour, of one queue or of all queues.
-    pub(crate) fn hour(&self, queue: Option<&str>) -> LastHour {
-        let of_queue = |it: &&MinuteStats| queue.is_none_or(|queue| it.queue == queue);
-        LastHour::of(self.minutes.iter().filter(of_queue), self.now, self.rates_known)
+    /// Returns the attempts of the last hour of all queues.
+    pub(crate) fn hour(&self) -> LastHour {
+        LastHour::of(&self.minutes, self.now, self.rates_known)
     }
 
     /// Returns every queue with live tasks, a setting, or attempts in the last hour, by name.
@@ -218,14 +217,27 @@ impl FleetSnapshot {
         for set in &self.settings {
             queues.entry(set.queue.clone()).or_default().settings = set.clone();
         }
+        let mut minutes: BTreeMap<&str, Vec<&MinuteStats>> = BTreeMap::new();
         for minute in &self.minutes {
-            queues.entry(minute.queue.clone()).or_default();
+            minutes.entry(&minute.queue).or_default().push(minute);
+            if !queues.contains_key(&minute.queue) {
+                queues.insert(minute.queue.clone(), QueueStats::default());
+            }
         }
-        queues.into_iter().map(|(name, stats)| self.with_rates(name, stats)).collect()
+        let with_rates = |(name, stats): (String, QueueStats)| {
+            let minutes = minutes.remove(name.as_str()).unwrap_or_default();
+            self.with_rates(name, stats, minutes)
+        };
+        queues.into_iter().map(with_rates).collect()
     }
 
-    fn with_rates(&self, queue: String, stats: QueueStats) -> QueueStats {
-        let hour = self.hour(Some(&queue));
+    fn with_rates(
+        &self,
+        queue: String,
+        stats: QueueStats,
+        minutes: Vec<&MinuteStats>,
+    ) -> QueueStats {
+        let hour = LastHour::of(minutes, self.now, self.rates_known);
         let serving = self.workers.iter().filter(|it| it.serves(&queue) && !it.draining);
         let readers = serving.map(|it| i64::from(it.readers)).sum();
         let growth = self.growth.get(&queue).copied();
