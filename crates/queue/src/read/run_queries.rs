@@ -36,6 +36,10 @@ ORDER BY e.parent, e.child";
 const EDGES_AMONG: &str = "SELECT /* queue.run_edges_among */ e.parent, e.child, e.expected::text FROM mill.run_edges e
 WHERE e.run_id = $1 AND e.parent = ANY ($2) AND e.child = ANY ($2) ORDER BY e.parent, e.child LIMIT $3";
 
+const IN_PROGRESS: &str = "SELECT /* queue.runs_in_progress */ r.id FROM mill.run_status r WHERE r.state = 'running'
+    AND ($1 IS NULL OR r.schedule = $1) AND ($2 OR r.cancelled_by IS NULL AND r.cancel_reason IS NULL)
+ORDER BY r.id DESC";
+
 /// A filter on runs. The default matches all of them.
 #[derive(Clone, Debug, Default)]
 pub struct RunFilter {
@@ -348,6 +352,20 @@ pub async fn runs(
         (/* to */ &filter.to, Type::TIMESTAMPTZ),
     ];
     client.query_typed(&sql, &values).await?.iter().map(Run::from_row).collect()
+}
+
+/// Returns all runs in progress, newest first: those of a schedule, or of all. Those that are being
+/// cancelled are included on request.
+pub async fn in_progress(
+    client: &impl GenericClient,
+    schedule: Option<&str>,
+    cancelled: bool,
+) -> Result<Vec<RunId>, QueueError> {
+    let params = [
+        (/* schedule */ &schedule as _, Type::TEXT),
+        (/* cancelled */ &cancelled as _, Type::BOOL),
+    ];
+    client.query_typed(IN_PROGRESS, &params).await?.iter().map(scalar).collect()
 }
 
 /// Returns a run; `None` if it does not exist.
