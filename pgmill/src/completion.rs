@@ -22,47 +22,9 @@ use crate::session::contexts::ContextsFile;
 /// Time within which the database has to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
-const BASH: &str = r#"
-_pgmill_with_names() {
-    _pgmill "$@"
-    local line names=()
-    while IFS= read -r line; do
-        names+=("$(printf '%q' "$line")")
-    done < <("${COMP_WORDS[0]}" __complete "$COMP_CWORD" "${COMP_WORDS[@]}" 2>/dev/null </dev/null)
-    if [[ ${#names[@]} -gt 0 ]]; then
-        COMPREPLY=("${names[@]}")
-    fi
-}
-complete -F _pgmill_with_names -o bashdefault -o default pgmill
-"#;
-
-const ZSH: &str = r#"
-_pgmill() {
-    local -a names
-    names=("${(@f)$("${words[1]}" __complete $((CURRENT - 1)) "${words[@]}" 2>/dev/null </dev/null)}")
-    names=("${(@)names:#}")
-    if (( ${#names} )); then
-        compadd -V names -a names
-    else
-        _pgmill_arguments "$@"
-    fi
-}
-
-if [ "$funcstack[1]" = "_pgmill" ]; then
-    _pgmill "$@"
-else
-    compdef _pgmill pgmill
-fi
-"#;
-
-const FISH: &str = r#"
-function __pgmill_names
-    set -l before (commandline -opc)
-    set -l current (commandline -ct)
-    $before[1] __complete (count $before) $before "$current" 2>/dev/null </dev/null
-end
-complete -c pgmill -k -a '(__pgmill_names)'
-"#;
+const BASH: &str = include_str!("completion/names.bash");
+const ZSH: &str = include_str!("completion/names.zsh");
+const FISH: &str = include_str!("completion/names.fish");
 
 /// Returns the completion script of `pgmill` for a shell.
 #[must_use]
@@ -72,14 +34,14 @@ pub fn script(shell: Shell) -> String {
     clap_complete::generate(shell, &mut crate::command(), "pgmill", &mut script);
     let script = String::from_utf8_lossy(&script).into_owned();
     match shell {
-        Shell::Bash => script + BASH,
+        Shell::Bash => script + "\n" + BASH,
         Shell::Zsh => {
             // The names come first; the generated function follows under another name.
             let script = script.replace("\n_pgmill() {", "\n_pgmill_arguments() {");
             let end = script.rfind("\nif [ \"$funcstack[1]\"").unwrap_or(script.len());
-            format!("{}{ZSH}", &script[..end])
+            format!("{}\n{ZSH}", &script[..end])
         }
-        Shell::Fish => script + FISH,
+        Shell::Fish => script + "\n" + FISH,
         _ => script,
     }
 }
