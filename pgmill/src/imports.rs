@@ -8,13 +8,14 @@ mod dbt;
 
 use std::path::Path;
 
-use cli::{Failure, exit};
+use cli::{Exit, Failure, exit};
 use conninfo::Client;
 use import::args::{Import, ImportOptions, ImportSource};
 use import::conversion::{Conversion, RemarkKind};
 use import::convert;
 use serde_json::json;
 
+use crate::args::DryRun;
 use crate::jobs::apply::{Input, apply_inputs};
 use crate::jobs::apply_plan::ApplyPlan;
 use crate::jobs::job_file;
@@ -22,7 +23,7 @@ use crate::output::Output;
 use crate::output::format::counted;
 
 /// Runs a subcommand of `pgmill import`.
-pub(crate) async fn run(client: &mut Client, out: &Output, import: &Import) -> Result<u8, Failure> {
+pub(crate) async fn run(client: &mut Client, out: &Output, import: &Import) -> Exit {
     match import {
         Import::Dbt(args) => dbt::run(client, out, args).await,
         Import::Source(source) => apply(client, out, source).await,
@@ -34,7 +35,7 @@ pub(crate) async fn run(client: &mut Client, out: &Output, import: &Import) -> R
 /// # Errors
 /// Fails if the file cannot be read or is not what the source exports; with `--strict`, also if a
 /// definition has to be left out.
-pub(crate) fn print(out: &Output, import: &ImportSource) -> Result<u8, Failure> {
+pub(crate) fn print(out: &Output, import: &ImportSource) -> Exit {
     let options = import.options();
     let conversion = convert(import)?;
     // Checks the text, so that `apply` accepts what is printed.
@@ -49,7 +50,7 @@ pub(crate) fn print(out: &Output, import: &ImportSource) -> Result<u8, Failure> 
 ///
 /// # Errors
 /// As [`print`]; also if the database refuses a definition.
-async fn apply(client: &mut Client, out: &Output, import: &ImportSource) -> Result<u8, Failure> {
+async fn apply(client: &mut Client, out: &Output, import: &ImportSource) -> Exit {
     let options = import.options();
     let conversion = convert(import)?;
     let input = read(&conversion, &options.file)?;
@@ -57,8 +58,8 @@ async fn apply(client: &mut Client, out: &Output, import: &ImportSource) -> Resu
         report(&conversion);
     }
     refuse_if_strict(&conversion, options)?;
-    let plan = apply_inputs(client, &[input], false, options.dry_run).await?;
-    print_plan(out, &plan, &conversion, options.dry_run)
+    let plan = apply_inputs(client, &[input], false, options.dry_run.into()).await?;
+    print_plan(out, &plan, &conversion, options.dry_run.into())
 }
 
 /// Reads the converted text as a job file.
@@ -90,42 +91,29 @@ fn refuse_if_strict(conversion: &Conversion, options: &ImportOptions) -> Result<
     if !options.strict || left_out == 0 {
         return Ok(());
     }
-    let what = counted(left_out as u64, "definition");
+    let what = counted(left_out, "definition");
     Err(Failure::usage(format!("{what} would be left out; nothing was imported"))
         .hint("Correct them, or import the others without --strict."))
 }
 
-fn print_plan(
-    out: &Output,
-    plan: &ApplyPlan,
-    conversion: &Conversion,
-    dry_run: bool,
-) -> Result<u8, Failure> {
-    if out.json {
-        out.document(&json!({
-            "dry_run": dry_run,
-            "imported": conversion.definitions(),
-            "changed": plan.len() > 0,
-            "plan": plan,
-            "left_out": conversion.remarks(RemarkKind::LeftOut),
-            "different": conversion.remarks(RemarkKind::Different),
-        }))?;
-        return Ok(exit::OK);
-    }
-    for line in plan.lines() {
-        out.text(&terminal::visible(&line))?;
-    }
-    let changes = counted(plan.len() as u64, "change");
-    let from = counted(conversion.definitions() as u64, "definition");
+fn print_plan(out: &Output, plan: &ApplyPlan, conversion: &Conversion, dry_run: DryRun) -> Exit {
+    let apply = dry_run.or("would apply", "applied");
+    let from = counted(conversion.definitions(), "definition");
     let left_out = match conversion.count(RemarkKind::LeftOut) {
         0 => String::new(),
-        count => format!("; {} left out", counted(count as u64, "definition")),
+        count => format!("; {} left out", counted(count, "definition")),
     };
-    let done = match (plan.len(), dry_run) {
-        (0, _) => format!("no changes from {from}"),
-        (_, true) => format!("would apply {changes} from {from}"),
-        (_, false) => format!("applied {changes} from {from}"),
+    let done = match plan.len() {
+        0 => format!("no changes from {from}{left_out}"),
+        changes => format!("{apply} {} from {from}{left_out}", counted(changes, "change")),
     };
-    out.text(&format!("{done}{left_out}"))?;
-    Ok(exit::OK)
+    let document = json!({
+        "dry_run": dry_run,
+        "imported": conversion.definitions(),
+        "changed": plan.len() > 0,
+        "plan": plan,
+        "left_out": conversion.remarks(RemarkKind::LeftOut),
+        "different": conversion.remarks(RemarkKind::Different),
+    });
+    out.answer(document, plan.text(&done))
 }

@@ -24,14 +24,14 @@ mod show;
 mod topology;
 mod versions;
 
-use cli::Failure;
+use cli::Exit;
 use conninfo::Client;
 
 use crate::args::JobVerb;
 use crate::output::Output;
 
 /// Runs a subcommand of `pgmill job`.
-pub(crate) async fn run(client: &mut Client, out: &Output, verb: &JobVerb) -> Result<u8, Failure> {
+pub(crate) async fn run(client: &mut Client, out: &Output, verb: &JobVerb) -> Exit {
     match verb {
         JobVerb::List => list::list(client, out).await,
         JobVerb::Show { names } => show::show(client, out, names).await,

@@ -38,7 +38,7 @@ mod tasks;
 use std::process::ExitCode;
 
 use args::{Args, Command, CompleteArgs, Global, TargetVerb};
-use cli::{Failure, exit};
+use cli::{Exit, Failure, exit};
 pub use completion::script as completion_script;
 pub use jobs::job_file::first_error as job_file_error;
 
@@ -49,7 +49,7 @@ use session::{Session, all_contexts, contexts};
 /// Returns the definition of the command line, for its man pages and completions.
 #[must_use]
 pub fn command() -> clap::Command {
-    <Args as clap::CommandFactory>::command()
+    args::command()
 }
 
 /// Runs the program and returns its exit code.
@@ -66,7 +66,7 @@ pub fn main() -> ExitCode {
     })
 }
 
-async fn run(command: &Command, global: &Global) -> Result<u8, Failure> {
+async fn run(command: &Command, global: &Global) -> Exit {
     let out = Output::new(global);
     if global.all_contexts && !matches!(command, Command::Console(_)) {
         return on_all_contexts(command, global, &out).await;
@@ -93,7 +93,7 @@ async fn run(command: &Command, global: &Global) -> Result<u8, Failure> {
     };
     let done = match command {
         // `init` handles lock waits itself, `top` never waits for locks.
-        Command::Init(args) => database::init::run(&session, &out, args.dry_run).await,
+        Command::Init(args) => database::init::run(&session, &out, args.is_set()).await,
         Command::Top(args) => return fleet::top::run(session, global, &out, args).await,
         _ => {
             LockWaitMonitor::with(&session)
@@ -112,7 +112,7 @@ async fn run(command: &Command, global: &Global) -> Result<u8, Failure> {
 ///
 /// # Errors
 /// Refuses other commands, so that nobody changes all databases without meaning to.
-async fn on_all_contexts(command: &Command, global: &Global, out: &Output) -> Result<u8, Failure> {
+async fn on_all_contexts(command: &Command, global: &Global, out: &Output) -> Exit {
     if !command.only_reads() {
         return Err(Failure::usage("this command does not run with --all-contexts")
             .hint("Name one database with --context; pgmill context list shows the names."));
@@ -132,7 +132,7 @@ async fn on_all_contexts(command: &Command, global: &Global, out: &Output) -> Re
 }
 
 /// Runs a command that needs one session and no terminal.
-async fn on_session(command: &Command, session: &mut Session, out: &Output) -> Result<u8, Failure> {
+async fn on_session(command: &Command, session: &mut Session, out: &Output) -> Exit {
     let client = &mut session.client;
     match command {
         Command::Task(verb) => tasks::run(client, out, verb).await,

@@ -1,33 +1,42 @@
 //! `pgmill subscription`, `pgmill notification`.
 
-use cli::{Failure, exit};
+use std::time::Duration;
+
+use cli::{Exit, exit};
 use conninfo::Client;
 use queue::subscription::{self, Notification, NotificationFilter, NotifyEvent, Subscription};
 use serde_json::{Map, Value, json};
 
 use crate::args::{
-    NotificationList, NotificationRetry, NotificationVerb, OrOff, SubscriptionName,
-    SubscriptionSet, SubscriptionVerb,
+    NotificationList, NotificationRetry, NotificationVerb, ObjectName, SubscriptionSet,
+    SubscriptionVerb,
 };
 use crate::output::format::{counted, local_time, one_line, span};
-use crate::output::list::{close, cut};
-use crate::output::{Field, Output, Tone};
-use crate::session::{begin_read_committed, commit_unless_dry_run};
+use crate::output::{Output, Row, Tone};
+use crate::session::{Action, change, missing};
 
-const HEADINGS: [&str; 8] =
-    ["subscription", "events", "filters", "receiver", "pending", "dead", "last sent", "last error"];
+const KIND: &str = "subscription";
 
 /// Runs a subcommand of `pgmill subscription`.
 pub(crate) async fn run_subscription(
     client: &mut Client,
     out: &Output,
     verb: &SubscriptionVerb,
-) -> Result<u8, Failure> {
+) -> Exit {
     match verb {
-        SubscriptionVerb::List => list(client, out).await,
+        SubscriptionVerb::List => {
+            out.list(&subscription::subscriptions(client).await?, "there are no subscriptions", row)
+        }
         SubscriptionVerb::Show { name } => show(client, out, name).await,
         SubscriptionVerb::Set(args) => set(client, out, args).await,
-        SubscriptionVerb::Remove(args) => remove(client, out, args).await,
+        SubscriptionVerb::Remove(args) => {
+            let name = &args.name;
+            Action { kind: KIND, done: "removed" }
+                .run((client, out), args, async |to| {
+                    Ok(subscription::remove_subscription(to, name).await?)
+                })
+                .await
+        }
         SubscriptionVerb::Enable(args) => enable(client, out, args, true).await,
         SubscriptionVerb::Disable(args) => enable(client, out, args, false).await,
         SubscriptionVerb::Test(args) => test(client, out, args).await,
@@ -39,41 +48,28 @@ pub(crate) async fn run_notification(
     client: &mut Client,
     out: &Output,
     verb: &NotificationVerb,
-) -> Result<u8, Failure> {
+) -> Exit {
     match verb {
         NotificationVerb::List(args) => list_notifications(client, out, args).await,
         NotificationVerb::Retry(args) => retry(client, out, args).await,
     }
 }
 
-async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
-    let subscriptions = subscription::subscriptions(client).await?;
-    if out.json {
-        out.document(&subscriptions)?;
-    } else if subscriptions.is_empty() {
-        out.note("there are no subscriptions");
-    } else {
-        out.print_table(&HEADINGS, subscriptions.iter().map(row).collect())?;
-    }
-    Ok(exit::OK)
-}
-
-fn row(it: &Subscription) -> Vec<Field> {
+fn row(it: &Subscription) -> Row {
     let name = if it.enabled { it.name.clone() } else { format!("{} (disabled)", it.name) };
     let unserved = it.workers == Some(0);
     let receiver = if unserved { receiver(it) + " (no worker)" } else { receiver(it) };
-    let tone = |odd: bool| if odd { Tone::Warning } else { Tone::Plain };
-    vec![
-        Field::new(name),
-        Field::new(events(&it.events)),
-        Field::new(filters(it)),
-        Field::new(one_line(&receiver, 60)).tone(tone(unserved)),
-        Field::count(it.pending),
-        Field::count(it.dead).tone(tone(it.dead > 0)),
-        Field::or_blank(it.last_sent_at.map(local_time)),
-        Field::or_blank(it.last_error.as_ref().map(|error| one_line(error, 80)))
-            .tone(tone(it.failures > 0)),
-    ]
+    Row::of("subscription", name)
+        .text("events", events(&it.events))
+        .text("filters", filters(it))
+        .text("receiver", one_line(&receiver, 60))
+        .warn_if(unserved)
+        .count("pending", it.pending)
+        .count("dead", it.dead)
+        .warn_if(it.dead > 0)
+        .maybe("last sent", it.last_sent_at.map(local_time))
+        .maybe("last error", it.last_error.as_ref().map(|error| one_line(error, 80)))
+        .warn_if(it.failures > 0)
 }
 
 fn events(events: &[NotifyEvent]) -> String {
@@ -104,9 +100,9 @@ fn receiver(it: &Subscription) -> String {
     }
 }
 
-async fn show(client: &Client, out: &Output, name: &str) -> Result<u8, Failure> {
+async fn show(client: &Client, out: &Output, name: &str) -> Exit {
     let found = subscription::subscription(client, name).await?;
-    let it = found.ok_or_else(|| unknown(name))?;
+    let it = found.ok_or_else(|| missing(KIND, name))?;
     if out.json {
         out.document(&it)?;
         return Ok(exit::OK);
@@ -139,8 +135,8 @@ async fn show(client: &Client, out: &Output, name: &str) -> Result<u8, Failure> 
         lines.push(("next attempt", it.retry_at.map(local_time).unwrap_or_default()));
     }
     lines.retain(|(_, text)| !text.is_empty());
-    let rows = lines.into_iter().map(|(key, text)| vec![Field::new(key), Field::new(text)]);
-    out.print_table(&["setting", "value"], rows.collect())?;
+    let rows = lines.into_iter().map(|(key, text)| Row::of("setting", key).text("value", text));
+    out.print_table(rows.collect())?;
     Ok(exit::OK)
 }
 
@@ -163,31 +159,17 @@ fn options(args: &SubscriptionSet) -> Value {
         ("task", &args.task),
         ("description", &args.description),
     ];
-    for (key, value) in texts {
-        if let Some(value) = value {
-            options.insert(key.to_owned(), json!(value));
-        }
-    }
-    if let Some(events) = &args.events {
-        options.insert("events".to_owned(), json!(events));
-    }
-    if let Some(count) = args.min_pending {
-        options.insert("min_pending".to_owned(), json!(count));
-    }
-    if let Some(age) = args.min_age {
-        options.insert("min_age".to_owned(), json!(format!("{} s", age.as_secs_f64())));
-    }
-    match args.rate {
-        None => {}
-        Some(OrOff(None)) => {
-            options.insert("rate_messages".to_owned(), Value::Null);
-        }
-        Some(OrOff(Some(rate))) => {
-            options.insert("rate_messages".to_owned(), json!(rate.starts));
-            let period = format!("{} s", rate.period.as_secs_f64());
-            options.insert("rate_period".to_owned(), json!(period));
-        }
-    }
+    let seconds = |it: Duration| format!("{} s", it.as_secs_f64());
+    let others = [
+        ("events", args.events.as_ref().map(|it| json!(it))),
+        ("min_pending", args.min_pending.map(Value::from)),
+        ("min_age", args.min_age.map(|it| seconds(it).into())),
+        ("rate_messages", args.rate.map(|it| json!(it.0.map(|rate| rate.starts)))),
+        ("rate_period", args.rate.and_then(|it| Some(seconds(it.0?.period).into()))),
+    ];
+    let texts = texts.into_iter().map(|(key, value)| (key, value.clone().map(Value::from)));
+    let given = texts.chain(others).filter_map(|(key, value)| Some((key.to_owned(), value?)));
+    options.extend(given);
     Value::Object(options)
 }
 
@@ -195,129 +177,76 @@ fn options(args: &SubscriptionSet) -> Value {
 ///
 /// # Errors
 /// Fails if the settings contradict each other.
-async fn set(client: &mut Client, out: &Output, args: &SubscriptionSet) -> Result<u8, Failure> {
-    let transaction = begin_read_committed(client).await?;
-    let is_new = subscription::subscription(&transaction, &args.name).await?.is_none();
-    let changed = subscription::set_subscription(&transaction, &args.name, &options(args)).await?;
-    let now = subscription::subscription(&transaction, &args.name).await?;
-    commit_unless_dry_run(transaction, args.dry_run).await?;
-    let now = now.ok_or_else(|| unknown(&args.name))?;
-    if out.json {
-        out.document(&json!({
-            "dry_run": args.dry_run, "new": is_new, "changed": changed, "subscription": now,
-        }))?;
-        return Ok(exit::OK);
-    }
-    let verb = match (is_new, changed, args.dry_run) {
-        (_, false, _) => "is unchanged",
-        (true, _, true) => "would be created",
-        (true, _, false) => "created",
-        (false, _, true) => "would be changed",
-        (false, _, false) => "changed",
+async fn set(client: &mut Client, out: &Output, args: &SubscriptionSet) -> Exit {
+    let SubscriptionSet { name, dry_run, .. } = args;
+    let (is_new, changed, now) = change(client, *dry_run, async |to| {
+        let is_new = subscription::subscription(to, name).await?.is_none();
+        let changed = subscription::set_subscription(to, name, &options(args)).await?;
+        let now = subscription::subscription(to, name).await?;
+        Ok((is_new, changed, now.ok_or_else(|| missing(KIND, name))?))
+    })
+    .await?;
+    let verb = match (is_new, changed) {
+        (_, false) => "is unchanged",
+        (true, true) => dry_run.or("would be created", "created"),
+        (false, true) => dry_run.or("would be changed", "changed"),
     };
     let (events, receiver) = (events(&now.events), receiver(&now));
-    out.text(&format!("subscription {} {verb}: {events} to {receiver}", args.name))?;
-    if now.workers == Some(0) {
+    let code = out.answer(
+        json!({ "dry_run": dry_run, "new": is_new, "changed": changed, "subscription": now }),
+        format!("subscription {name} {verb}: {events} to {receiver}"),
+    )?;
+    if now.workers == Some(0) && !out.json {
         let destination = now.destination.unwrap_or_default();
         out.note(format!("no live worker has [destinations.{destination}] in its configuration"));
     }
-    Ok(exit::OK)
+    Ok(code)
 }
 
-/// Removes a subscription.
-///
-/// # Errors
-/// Fails if there is no such subscription.
-async fn remove(client: &mut Client, out: &Output, args: &SubscriptionName) -> Result<u8, Failure> {
-    let transaction = begin_read_committed(client).await?;
-    let removed = subscription::remove_subscription(&transaction, &args.name).await?;
-    commit_unless_dry_run(transaction, args.dry_run).await?;
-    if !removed {
-        return Err(unknown(&args.name));
+async fn enable(client: &mut Client, out: &Output, args: &ObjectName, enabled: bool) -> Exit {
+    let ObjectName { name, dry_run } = args;
+    let exists = change(client, *dry_run, async |to| {
+        Ok(subscription::enable_subscription(to, name, enabled).await?)
+    });
+    if !exists.await? {
+        return Err(missing(KIND, name));
     }
-    if out.json {
-        out.document(
-            &json!({ "subscription": args.name, "dry_run": args.dry_run, "removed": true }),
-        )?;
-    } else {
-        let verb = if args.dry_run { "would be removed" } else { "removed" };
-        out.text(&format!("subscription {} {verb}", args.name))?;
-    }
-    Ok(exit::OK)
-}
-
-async fn enable(
-    client: &mut Client,
-    out: &Output,
-    args: &SubscriptionName,
-    enabled: bool,
-) -> Result<u8, Failure> {
-    let transaction = begin_read_committed(client).await?;
-    let exists = subscription::enable_subscription(&transaction, &args.name, enabled).await?;
-    commit_unless_dry_run(transaction, args.dry_run).await?;
-    if !exists {
-        return Err(unknown(&args.name));
-    }
-    if out.json {
-        out.document(&json!({
-            "subscription": args.name, "dry_run": args.dry_run, "enabled": enabled,
-        }))?;
-        return Ok(exit::OK);
-    }
-    let verb = if args.dry_run { "would be" } else { "is" };
     let state = if enabled { "enabled" } else { "disabled" };
-    out.text(&format!("subscription {} {verb} {state}", args.name))?;
-    Ok(exit::OK)
+    out.answer(
+        json!({ "subscription": name, "dry_run": dry_run, "enabled": enabled }),
+        format!("subscription {name} {} {state}", dry_run.or("would be", "is")),
+    )
 }
 
 /// Sends a test message.
 ///
 /// # Errors
 /// Fails if there is no such subscription, or if it is disabled.
-async fn test(client: &mut Client, out: &Output, args: &SubscriptionName) -> Result<u8, Failure> {
-    let transaction = begin_read_committed(client).await?;
-    let id = subscription::test_subscription(&transaction, &args.name).await?;
-    commit_unless_dry_run(transaction, args.dry_run).await?;
-    let id = id.ok_or_else(|| unknown(&args.name))?;
-    if out.json {
-        out.document(&json!({
-            "subscription": args.name, "dry_run": args.dry_run, "notification_id": id,
-        }))?;
-        return Ok(exit::OK);
-    }
-    let verb = if args.dry_run { "would be" } else { "is" };
-    out.text(&format!("a test of subscription {} {verb} queued, as notification {id}", args.name))?;
-    Ok(exit::OK)
+async fn test(client: &mut Client, out: &Output, args: &ObjectName) -> Exit {
+    let ObjectName { name, dry_run } = args;
+    let id = change(client, *dry_run, async |to| {
+        let id = subscription::test_subscription(to, name).await?;
+        id.ok_or_else(|| missing(KIND, name))
+    })
+    .await?;
+    let is = dry_run.or("would be", "is");
+    out.answer(
+        json!({ "subscription": name, "dry_run": dry_run, "notification_id": id }),
+        format!("a test of subscription {name} {is} queued, as notification {id}"),
+    )
 }
 
-fn unknown(name: &str) -> Failure {
-    Failure::not_found(format!("there is no subscription {name}")).hint("pgmill subscription list")
-}
-
-async fn list_notifications(
-    client: &Client,
-    out: &Output,
-    args: &NotificationList,
-) -> Result<u8, Failure> {
+async fn list_notifications(client: &Client, out: &Output, args: &NotificationList) -> Exit {
     let filter = NotificationFilter {
         subscription: args.subscription.clone(),
         state: args.state.clone(),
         before: None,
     };
-    // Query one row more than is shown, to learn whether there are more.
-    let mut found = subscription::notifications(client, &filter, args.limit + 1).await?;
-    let more = cut(&mut found, args.limit);
-    if out.json {
-        out.document(&found)?;
-    } else if !found.is_empty() {
-        let headings =
-            ["id", "at", "subscription", "event", "about", "state", "attempts", "last error"];
-        out.print_table(&headings, found.iter().map(notification_row).collect())?;
-    }
-    close(out, found.len(), more, "no matching notification")
+    let found = subscription::notifications(client, &filter, args.limit + 1).await?;
+    out.page((found, args.limit), "no matching notification", notification_row)
 }
 
-fn notification_row(it: &Notification) -> Vec<Field> {
+fn notification_row(it: &Notification) -> Row {
     let tone = match it.state.as_str() {
         "sent" => Tone::Success,
         "dead" => Tone::Error,
@@ -327,35 +256,32 @@ fn notification_row(it: &Notification) -> Vec<Field> {
         let value = it.document.get(*key)?;
         Some(one_line(&terminal::value(value), 40))
     });
-    vec![
-        Field::new(it.id),
-        Field::new(local_time(it.created_at)),
-        Field::or_blank(it.subscription.as_deref()),
-        Field::new(it.event),
-        Field::or_blank(about),
-        Field::new(&it.state).tone(tone),
-        Field::count(it.attempts.into()),
-        Field::or_blank(it.last_error.as_ref().map(|error| one_line(error, 80))),
-    ]
+    Row::of("id", it.id)
+        .text("at", local_time(it.created_at))
+        .maybe("subscription", it.subscription.as_deref())
+        .text("event", it.event)
+        .maybe("about", about)
+        .text("state", &it.state)
+        .tone(tone)
+        .count("attempts", it.attempts)
+        .maybe("last error", it.last_error.as_ref().map(|error| one_line(error, 80)))
 }
 
-async fn retry(client: &mut Client, out: &Output, args: &NotificationRetry) -> Result<u8, Failure> {
+async fn retry(client: &mut Client, out: &Output, args: &NotificationRetry) -> Exit {
     let ids = Some(args.ids.as_slice()).filter(|ids| !ids.is_empty());
-    let transaction = begin_read_committed(client).await?;
-    let name = args.subscription.as_deref();
-    if let Some(name) = name
-        && subscription::subscription(&transaction, name).await?.is_none()
-    {
-        return Err(unknown(name));
-    }
-    let retried = subscription::retry_notifications(&transaction, name, ids).await?;
-    commit_unless_dry_run(transaction, args.dry_run).await?;
-    if out.json {
-        out.document(&json!({ "dry_run": args.dry_run, "retried": retried }))?;
-        return Ok(exit::OK);
-    }
-    let verb = if args.dry_run { "would be" } else { "are" };
-    let dead = counted(i64::from(retried), "dead notification");
-    out.text(&format!("{dead} {verb} pending again"))?;
-    Ok(exit::OK)
+    let retried = change(client, args.dry_run, async |to| {
+        let name = args.subscription.as_deref();
+        if let Some(name) = name
+            && subscription::subscription(to, name).await?.is_none()
+        {
+            return Err(missing(KIND, name));
+        }
+        Ok(subscription::retry_notifications(to, name, ids).await?)
+    })
+    .await?;
+    let are = args.dry_run.or("would be", "are");
+    out.answer(
+        json!({ "dry_run": args.dry_run, "retried": retried }),
+        format!("{} {are} pending again", counted(retried, "dead notification")),
+    )
 }

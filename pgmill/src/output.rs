@@ -3,8 +3,9 @@
 //!
 //! | content | file |
 //! |---|---|
+//! | a row of a table: its fields with the headings of their columns | `row` |
+//! | lists as document or table, with their limit, default period and notes | `list` |
 //! | times, activities, tasks and tags as text; tones of states and outcomes | `format` |
-//! | the end of a list: its limit, its default period, its notes | `list` |
 //! | graphs in the syntax of Mermaid and Graphviz | `graph` |
 //! | the output of one command on several databases, in one document or table | `merged` |
 
@@ -12,9 +13,9 @@ pub(crate) mod format;
 pub(crate) mod graph;
 pub(crate) mod list;
 mod merged;
+mod row;
 
-use cli::Failure;
-use std::borrow::{Borrow, BorrowMut};
+use cli::{Exit, Failure, exit};
 use std::cell::RefCell;
 use std::fmt;
 use std::io::{self, IsTerminal};
@@ -26,6 +27,7 @@ use terminal::{print_stderr, visible, wrap_table};
 use crate::args::Global;
 
 pub(crate) use merged::{ContextOutput, print_merged};
+pub(crate) use row::{Field, Row};
 
 /// The severity of a text; on a terminal, its colour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,14 +43,23 @@ pub(crate) enum Tone {
     Error,
 }
 
+impl Tone {
+    /// The tone of the state of a run, or of another state with the same name.
+    pub(crate) fn of_end(state: &str) -> Self {
+        match state {
+            "succeeded" => Self::Success,
+            "failed" => Self::Error,
+            "cancelled" => Self::Warning,
+            _ => Self::Plain,
+        }
+    }
+}
+
 /// A part of the output of a command.
 enum Part {
     Document(serde_json::Value),
     Text(String),
-    Table {
-        headings: Vec<String>,
-        rows: Vec<Vec<Field>>,
-    },
+    Table(Vec<Row>),
     /// Named numbers, which can be added up.
     Counts(Vec<(&'static str, i64)>),
     /// A message to the user, which is no result.
@@ -134,21 +145,26 @@ impl Output {
         cli::print(|out| writeln!(out, "{text}")).map_err(Failure::from)
     }
 
+    /// Prints the document with `--json`, else the text, whose control characters are escaped.
+    pub(crate) fn answer(&self, document: impl Serialize, text: impl AsRef<str>) -> Exit {
+        if self.json {
+            self.document(&document)?
+        } else {
+            self.text(&visible(text.as_ref()))?
+        }
+        Ok(exit::OK)
+    }
+
     /// Prints a table, unless it has no rows.
     ///
     /// # Errors
     /// As [`Output::document`].
-    pub(crate) fn print_table(
-        &self,
-        headings: &[&str],
-        rows: Vec<Vec<Field>>,
-    ) -> Result<(), Failure> {
+    pub(crate) fn print_table(&self, rows: Vec<Row>) -> Result<(), Failure> {
         if let Some(recorded) = &self.recorded {
-            let headings = headings.iter().map(|&it| it.to_owned()).collect();
-            recorded.borrow_mut().push(Part::Table { headings, rows });
+            recorded.borrow_mut().push(Part::Table(rows));
             return Ok(());
         }
-        if rows.is_empty() { Ok(()) } else { self.text(&self.table(headings, rows)) }
+        if rows.is_empty() { Ok(()) } else { self.text(&self.table(rows)) }
     }
 
     /// Records numbers that are printed with their total over all databases.
@@ -178,8 +194,10 @@ impl Output {
     }
 
     /// Formats rows under upper-case headings, at most as wide as the terminal if words allow that.
-    pub(crate) fn table(&self, headings: &[&str], rows: Vec<Vec<Field>>) -> String {
-        let headings: Vec<String> = headings.iter().map(|heading| heading.to_uppercase()).collect();
+    pub(crate) fn table(&self, rows: Vec<Row>) -> String {
+        let headings = rows.first().map(Row::headings).unwrap_or_default();
+        let headings = headings.iter().map(|heading| heading.to_uppercase()).collect();
+        let rows = rows.into_iter().map(Row::into_fields).collect();
         self.framed(presets::NOTHING, headings, rows)
     }
 
@@ -214,8 +232,9 @@ impl Output {
     }
 
     fn cell(&self, field: Field) -> Cell {
-        let cell = Cell::new(field.text);
-        match field.tone {
+        let (text, tone) = field.into_parts();
+        let cell = Cell::new(text);
+        match tone {
             _ if !self.colour => cell,
             Tone::Plain => cell,
             Tone::Success => cell.fg(Color::Green),
@@ -225,56 +244,16 @@ impl Output {
     }
 }
 
-/// One field of a table.
-pub(crate) struct Field {
-    text: String,
-    tone: Tone,
-}
-
-impl Field {
-    pub(crate) fn new(text: impl fmt::Display) -> Self {
-        Self { text: visible(&text.to_string()), tone: Tone::Plain }
-    }
-
-    /// An empty field for `None`.
-    pub(crate) fn or_blank(text: Option<impl fmt::Display>) -> Self {
-        text.map_or_else(|| Self::new(""), Self::new)
-    }
-
-    /// An empty field for zero, so that other counts stand out.
-    pub(crate) fn count(count: i64) -> Self {
-        Self::or_blank((count != 0).then_some(count))
-    }
-
-    pub(crate) fn tone(self, tone: Tone) -> Self {
-        Self { tone, ..self }
-    }
-}
-
-impl Borrow<String> for Field {
-    fn borrow(&self) -> &String {
-        &self.text
-    }
-}
-
-impl BorrowMut<String> for Field {
-    fn borrow_mut(&mut self) -> &mut String {
-        &mut self.text
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_table_has_no_borders_and_no_trailing_blanks() {
-        let rows = vec![
-            vec![Field::new("etl"), Field::count(12)],
-            vec![Field::new("default").tone(Tone::Error), Field::count(0)],
-        ];
+        let row =
+            |queue, pending| Row::of("queue", queue).tone(Tone::Error).count("pending", pending);
         assert_eq!(
-            Output::plain().table(&["queue", "pending"], rows),
+            Output::plain().table(vec![row("etl", 12), row("default", 0)]),
             "QUEUE    PENDING\netl      12\ndefault"
         );
     }

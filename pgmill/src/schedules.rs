@@ -18,7 +18,7 @@ mod list;
 mod log;
 mod show;
 
-use cli::Failure;
+use cli::Exit;
 use conninfo::Client;
 use schedule::backfill::BackfillAction;
 
@@ -26,11 +26,7 @@ use crate::args::ScheduleVerb;
 use crate::output::Output;
 
 /// Runs a subcommand of `pgmill schedule`.
-pub(crate) async fn run(
-    client: &mut Client,
-    out: &Output,
-    verb: &ScheduleVerb,
-) -> Result<u8, Failure> {
+pub(crate) async fn run(client: &mut Client, out: &Output, verb: &ScheduleVerb) -> Exit {
     match verb {
         ScheduleVerb::List(args) => list::list(client, out, args).await,
         ScheduleVerb::Show(args) => show::show(client, out, &args.name).await,
@@ -44,17 +40,17 @@ pub(crate) async fn run(
         ScheduleVerb::Set(args) => actions::set(client, out, args).await,
         ScheduleVerb::Remove(args) => actions::remove(client, out, args).await,
         ScheduleVerb::Cancel(args) => actions::cancel(client, out, args).await,
-        ScheduleVerb::Sync(args) => actions::sync(client, out, args).await,
+        ScheduleVerb::Sync(dry_run) => actions::sync(client, out, *dry_run).await,
         ScheduleVerb::Backfill(args) => backfill::start(client, out, args).await,
         ScheduleVerb::Backfills(args) => backfill::list(client, out, args).await,
         ScheduleVerb::PauseBackfill(args) => {
-            backfill::change(client, out, args, BackfillAction::Pause).await
+            backfill::change_state(client, out, args, BackfillAction::Pause).await
         }
         ScheduleVerb::ResumeBackfill(args) => {
-            backfill::change(client, out, args, BackfillAction::Resume).await
+            backfill::change_state(client, out, args, BackfillAction::Resume).await
         }
         ScheduleVerb::CancelBackfill(args) => {
-            backfill::change(client, out, args, BackfillAction::Cancel).await
+            backfill::change_state(client, out, args, BackfillAction::Cancel).await
         }
         ScheduleVerb::RunNow(args) => actions::run_now(client, out, args).await,
     }

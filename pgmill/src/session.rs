@@ -4,9 +4,11 @@
 //! |---|---|
 //! | the contexts file, which names databases; `pgmill context` | `contexts` |
 //! | one command on the databases of all contexts at the same time | `all_contexts` |
+//! | changes in a transaction, with dry run and report | `change` |
 //! | a second session that reports lock waits, and cancels after a timeout | `lock_wait` |
 
 pub(crate) mod all_contexts;
+mod change;
 pub(crate) mod contexts;
 pub(crate) mod lock_wait;
 
@@ -14,12 +16,12 @@ use std::path::Path;
 
 use cli::Failure;
 use conninfo::{Client, ConnectionTarget};
-use queue::{QueueError, schema};
+use queue::schema;
 use tokio::task::JoinSet;
-use tokio_postgres::Transaction;
 
 use crate::args::{GivenDatabase, Global};
 use crate::session::contexts::ContextsFile;
+pub(crate) use change::{Action, change, missing};
 
 /// An open connection, and the tokio task that drives it.
 pub(crate) struct Session {
@@ -110,26 +112,4 @@ pub(crate) fn connection_target(
         }
         None => Ok(terminal::connection_target(None)?),
     }
-}
-
-/// Begins a transaction. Functions of the schema require READ COMMITTED, or fail at other levels if a
-/// session changes the same rows, and the database or the login may have another default.
-pub(crate) async fn begin_read_committed(
-    client: &mut Client,
-) -> Result<Transaction<'_>, QueueError> {
-    Ok(client.begin_read_committed().await?)
-}
-
-/// Commits a transaction; with `--dry-run` rolls it back.
-///
-/// # Errors
-/// Fails as [`Failure::of_commit`] if the server refuses the commit or the connection is lost.
-pub(crate) async fn commit_unless_dry_run(
-    transaction: Transaction<'_>,
-    dry_run: bool,
-) -> Result<(), Failure> {
-    if dry_run {
-        return Ok(transaction.rollback().await.map_err(QueueError::from)?);
-    }
-    transaction.commit().await.map_err(|error| Failure::of_commit(error.into()))
 }

@@ -15,14 +15,14 @@ mod plan;
 pub(crate) mod show;
 pub(crate) mod why;
 
-use cli::Failure;
+use cli::Exit;
 use conninfo::Client;
 
 use crate::args::TaskVerb;
 use crate::output::Output;
 
 /// Runs a subcommand of `pgmill task`.
-pub(crate) async fn run(client: &mut Client, out: &Output, verb: &TaskVerb) -> Result<u8, Failure> {
+pub(crate) async fn run(client: &mut Client, out: &Output, verb: &TaskVerb) -> Exit {
     match verb {
         TaskVerb::List(args) => list::list(client, out, args).await,
         TaskVerb::Show { id, plan: true } => plan::run(client, out, *id).await,

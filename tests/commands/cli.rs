@@ -4,6 +4,7 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
+use crate::harness::login::Login;
 use crate::harness::terminal::Terminal;
 use crate::harness::{Database, Program, Worker, amount, eventually};
 
@@ -382,4 +383,25 @@ async fn what_holds_a_queue_back_is_explained() {
     assert!(loads.starts_with("queue loads: 1 task waits for permits, see "), "{loads}");
     database.execute("SELECT pg_advisory_unlock(1)").await;
     assert_eq!(database.outcome(held).await, "succeeded");
+}
+
+#[tokio::test]
+async fn a_dry_run_of_a_drain_is_refused_as_the_drain() {
+    let database = Database::new().await;
+    database
+        .execute(
+            "INSERT INTO mill.workers (id, session_pid, session_started_at, readers, heartbeat_interval, orphan_timeout)
+                VALUES ('00000000-0000-0000-0000-000000000001', 1, now(), 1, '5 s', '30 s')",
+        )
+        .await;
+    let viewer = Login::new(&database, "viewer", "mill_viewer").await;
+    for flags in [&[][..], &["--dry-run"]] {
+        let arguments = [&["worker", "drain", "0"], flags].concat();
+        let drain = Program::pgmill(&database, &arguments).at(&viewer.url());
+        let (code, _, stderr) = drain.run().await;
+        assert!(code == 5 && stderr.contains("GRANT mill_operator"), "{code} {stderr}");
+    }
+    viewer.gone().await;
+    Program::pgmill(&database, &["worker", "drain", "0", "--dry-run"]).succeeds().await;
+    assert!(!database.value::<bool>("SELECT bool_or(draining) FROM mill.workers").await);
 }

@@ -198,6 +198,18 @@ async fn every_run_in_progress_can_be_cancelled_at_once() {
     assert_eq!(Program::pgmill(&database, &cancel).succeeds().await, "no run is in progress\n");
 }
 
+#[tokio::test]
+async fn more_than_ten_thousand_runs_are_cancelled_at_once() {
+    let database = Database::new().await;
+    database
+        .execute(
+            "INSERT INTO mill.runs (jobs, params) SELECT '{j}', '{}' FROM generate_series(1, 10001)",
+        )
+        .await;
+    let would = json_of(&database, &["run", "cancel", "--all", "--dry-run"]).await;
+    assert_eq!(would["runs"].as_array().unwrap().len(), 10_001);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_whose_answer_is_lost_is_not_reported_as_if_nothing_had_started() {
     let database = Database::new().await;

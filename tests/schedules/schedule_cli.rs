@@ -451,10 +451,12 @@ async fn paging_returns_every_row_once_and_filters_return_matching_rows() {
         );
     }
     assert_eq!(json_of(&database, &["schedule", "log", "b", "--event", "error"]).await, json!([]));
-    let text = output_of(&database, &["schedule", "history", "--limit", "1"]).await;
-    assert!(text.contains("manual") && text.lines().count() == 2, "{text}");
-    let text = output_of(&database, &["schedule", "log", "--limit", "1"]).await;
-    assert!(text.contains("reclaimed") && text.lines().count() == 2, "{text}");
+    for (list, cell) in [("history", "manual"), ("log", "reclaimed")] {
+        let page = Program::pgmill(&database, &["schedule", list, "--limit", "1"]);
+        let (_, text, note) = page.run().await;
+        assert!(text.contains(cell) && text.lines().count() == 2, "{text}");
+        assert_eq!(note, "1 row shown, more exist; use --limit\n");
+    }
     let (code, nothing, reported) =
         Program::pgmill(&database, &["schedule", "log", "b", "--event", "error"]).run().await;
     assert_eq!((code, nothing.as_str(), reported.as_str()), (0, "", "no matching event\n"));

@@ -10,6 +10,9 @@ use terminal::report_error;
 
 use crate::exit;
 
+/// The end of a command: its exit code, or the error that ended it.
+pub type Exit = Result<u8, Failure>;
+
 /// An error message with its detail, hint and exit code.
 #[derive(Debug)]
 pub struct Failure {

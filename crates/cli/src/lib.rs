@@ -23,6 +23,6 @@ pub mod source;
 pub mod statement;
 pub mod time;
 
-pub use failure::Failure;
+pub use failure::{Exit, Failure};
 pub use location::{location, problem_in_file};
 pub use program::{main, many_threads, one_thread, print};

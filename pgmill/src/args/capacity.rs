@@ -10,9 +10,9 @@ use queue::queue_status::QueueConditions;
 use queue::{Priority, ReservedCapacity};
 use terminal::{label, queue_name};
 
-use super::value::{duration, enum_value};
+use super::value::{DryRun, ObjectName, duration, one_of};
 
-/// The value of an option that also accepts `off`; `None` is `off`.
+/// The value of an option that also accepts `off` or another word for no value; `None` is this word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OrOff<T>(pub(crate) Option<T>);
 
@@ -48,9 +48,8 @@ pub(crate) struct QueueSetArgs {
     /// Accept a queue that has no tasks, settings or workers yet
     #[arg(long)]
     pub(crate) create: bool,
-    /// Show what would change, without changing it
-    #[arg(long)]
-    pub(crate) dry_run: bool,
+    #[command(flatten)]
+    pub(crate) dry_run: DryRun,
 }
 
 /// Options that set a limit.
@@ -107,31 +106,12 @@ impl ConditionFlags {
 #[derive(Debug, Subcommand)]
 pub(crate) enum LimitVerb {
     /// List limits of queues, of concurrency keys, and of groups within runs
-    #[command(after_help = "Examples:\n  pgmill limit list\n  \
-                            pgmill limit list --json | jq '.[] | select(.waiting > 0)'")]
     List,
     /// Change the limit of a concurrency key, for its existing and its future tasks
-    #[command(after_help = "\
-Examples:
-  pgmill limit set customer-17 --max-running 4
-  pgmill limit set mail-server --rate 100/1m
-  pgmill limit set mail-server --rate off
-
-Running tasks continue even above a lowered limit. To limit a queue, use pgmill queue set.")]
     Set(LimitArgs),
     /// Remove the limit of a concurrency key that no live task has
-    #[command(after_help = "Examples:\n  pgmill limit remove customer-17 --dry-run")]
-    Remove(LimitRemoveArgs),
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct LimitRemoveArgs {
-    /// Concurrency key
-    #[arg(value_parser = label)]
-    pub(crate) key: String,
-    /// Show what would change, without changing it
-    #[arg(long)]
-    pub(crate) dry_run: bool,
+    #[command(mut_arg("name", |it| it.help("Concurrency key").value_name("KEY")))]
+    Remove(ObjectName),
 }
 
 #[derive(Debug, clap::Args)]
@@ -145,34 +125,18 @@ pub(crate) struct LimitArgs {
     /// Accept a key that no task has had yet
     #[arg(long)]
     pub(crate) create: bool,
-    /// Show what would change, without changing it
-    #[arg(long)]
-    pub(crate) dry_run: bool,
+    #[command(flatten)]
+    pub(crate) dry_run: DryRun,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PriorityVerb {
     /// List priorities with their weights and the numbers of their pending and running tasks
-    #[command(after_help = "Examples:\n  pgmill priority list")]
     List,
     /// Change the weights of priorities: while all have pending tasks, each priority gets claims in
     /// proportion to its weight
-    #[command(after_help = "\
-Examples:
-  pgmill priority set low=10 normal=20
-  pgmill priority set reserved=40 --dry-run
-
-A weight is a probability, not a rank: no priority starves. A priority with weight 0 is claimed only
-when no other priority has pending tasks. Workers apply a change within two seconds.")]
     Set(WeightArgs),
     /// Reserve a share of the readers for tasks that have the priority `reserved`
-    #[command(after_help = "\
-Examples:
-  pgmill priority reserve high
-  pgmill priority reserve none
-
-none, low, medium, high: 0, 10, 15, 25 percent of all readers, rounded up. Reserved readers are idle
-when no task of priority reserved is pending. The other readers also run such tasks.")]
     Reserve(ReserveArgs),
 }
 
@@ -181,70 +145,33 @@ pub(crate) struct WeightArgs {
     /// New weights; priorities that are not named keep their weights
     #[arg(value_name = "PRIORITY=WEIGHT", required = true, value_parser = weight)]
     pub(crate) weights: Vec<(Priority, f64)>,
-    /// Show what would change, without changing it
-    #[arg(long)]
-    pub(crate) dry_run: bool,
+    #[command(flatten)]
+    pub(crate) dry_run: DryRun,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ReserveArgs {
     /// Share of the readers to reserve: none, or 10, 15 or 25 percent
-    #[arg(value_parser = enum_value::<ReservedCapacity>(ReservedCapacity::ALL.iter().map(|it| it.as_str())))]
+    #[arg(value_parser = one_of(ReservedCapacity::ALL))]
     pub(crate) capacity: ReservedCapacity,
-    /// Show what would change, without changing it
-    #[arg(long)]
-    pub(crate) dry_run: bool,
+    #[command(flatten)]
+    pub(crate) dry_run: DryRun,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum GroupVerb {
     /// List groups
-    #[command(after_help = "Examples:\n  pgmill group list")]
     List,
     /// Create a group, or change the given settings of an existing one
-    #[command(after_help = "\
-Examples:
-  pgmill group set nightly --description 'Nightly loads' --priority low
-  pgmill group set nightly --max-running 4
-  pgmill group set nightly --active 22:00-06:00 --zone Europe/Berlin
-  pgmill group set nightly --active off
-  pgmill group set nightly --max-running off
-  pgmill group set nightly --max-running 0       start none; running tasks finish
-
-The limit applies to each run separately. Tasks without a run count as one run.")]
     Set(GroupArgs),
     /// Set the group of new tasks that are given no group
-    #[command(after_help = "\
-Examples:
-  pgmill group default batch
-  pgmill group default off                       tasks need no group
-
-Applies to tasks that are enqueued, and to runs that are started, from now on.")]
-    Default(GroupDefaultArgs),
+    #[command(mut_arg("name", |it| it.help("Group name; off: no default group").value_name("GROUP|off")))]
+    Default(ObjectName),
     /// Create or change the groups of a CSV file, all or none
-    #[command(after_help = "\
-Examples:
-  pgmill group import groups.csv --dry-run
-  pgmill group import groups.csv
-
-The first line names the columns. The column group is required; the others are description, priority
-(low to reserved), max_running (a number or off), reserved (yes: priority reserved), active
-(22:00-06:00 or off) and zone. Other usual names of columns are accepted: batch group, scheduling
-priority, max concurrency, active period, time zone. An empty cell leaves a setting as it is.")]
     Import(GroupImportArgs),
     /// Remove a group that has no live tasks
-    #[command(after_help = "Examples:\n  pgmill group remove nightly")]
-    Remove(GroupName),
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct GroupDefaultArgs {
-    /// Group name; off: no default group
-    #[arg(value_name = "GROUP|off", value_parser = label)]
-    pub(crate) name: String,
-    /// Show what would change, without changing it
-    #[arg(long)]
-    pub(crate) dry_run: bool,
+    #[command(mut_arg("name", |it| it.help("Group name")))]
+    Remove(ObjectName),
 }
 
 #[derive(Debug, clap::Args)]
@@ -252,19 +179,8 @@ pub(crate) struct GroupImportArgs {
     /// CSV file, in UTF-8
     #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub(crate) file: PathBuf,
-    /// Show what would change, without changing it
-    #[arg(long)]
-    pub(crate) dry_run: bool,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct GroupName {
-    /// Group name
-    #[arg(value_parser = label)]
-    pub(crate) name: String,
-    /// Show what would change, without changing it
-    #[arg(long)]
-    pub(crate) dry_run: bool,
+    #[command(flatten)]
+    pub(crate) dry_run: DryRun,
 }
 
 #[derive(Debug, clap::Args)]
@@ -276,7 +192,7 @@ pub(crate) struct GroupArgs {
     #[arg(long)]
     pub(crate) description: Option<String>,
     /// Default priority of the group's tasks; a task's own priority overrides it
-    #[arg(long, value_parser = enum_value::<Priority>(Priority::ALL.iter().map(|it| it.as_str())))]
+    #[arg(long, value_parser = one_of(Priority::ALL))]
     pub(crate) priority: Option<Priority>,
     /// Maximum number of the group's tasks that run at once within one run of a job; 0: start none;
     /// off: no limit
@@ -290,9 +206,8 @@ pub(crate) struct GroupArgs {
     /// Time zone of the active period
     #[arg(long, value_name = "NAME", default_value = "UTC", requires = "active")]
     pub(crate) zone: String,
-    /// Show what would change, without changing it
-    #[arg(long)]
-    pub(crate) dry_run: bool,
+    #[command(flatten)]
+    pub(crate) dry_run: DryRun,
 }
 
 fn age(text: &str) -> Result<OrOff<Duration>, String> {

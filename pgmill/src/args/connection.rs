@@ -102,9 +102,5 @@ impl Global {
 #[derive(Debug, Subcommand)]
 pub(crate) enum ContextVerb {
     /// List the databases of the contexts file, without connecting to them
-    #[command(after_help = "\
-Examples:
-  pgmill context list
-  pgmill context list --json | jq -r '.[].context'")]
     List,
 }

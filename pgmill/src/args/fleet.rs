@@ -8,7 +8,7 @@ use terminal::queue_name;
 
 use super::capacity::QueueSetArgs;
 use super::task::BulkFlags;
-use super::value::duration;
+use super::value::{DryRun, duration};
 
 /// Minimum interval between two refreshes of `top`.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(200);
@@ -41,21 +41,6 @@ pub(crate) struct HealthUrl {
     pub(crate) path: String,
 }
 
-pub(super) const PAUSE_HELP: &str = "\
-Examples:
-  pgmill pause --reason 'storage upgrade'
-  pgmill pause --for 2h
-  pgmill pause --from 'tomorrow 02:00' --for 90m --reason 'storage upgrade'
-
-While the fleet is paused, workers claim no task of any queue, and schedules do not fire. Running
-tasks finish. A pause takes effect at once, and ends by the database's clock or with pgmill resume;
-pgmill status lists the planned ones. docs/operate.md describes what happens to schedules.";
-
-pub(super) const RESUME_HELP: &str = "\
-Examples:
-  pgmill resume
-  pgmill resume --planned       also removes planned pauses";
-
 #[derive(Debug, clap::Args)]
 pub(crate) struct PauseArgs {
     /// Length of the pause; without --for and --until, it lasts until pgmill resume
@@ -70,9 +55,8 @@ pub(crate) struct PauseArgs {
     /// Reason that status, why and the console show
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: Option<String>,
-    /// Show what would change, without changing it
-    #[arg(long)]
-    pub(crate) dry_run: bool,
+    #[command(flatten)]
+    pub(crate) dry_run: DryRun,
 }
 
 #[derive(Debug, clap::Args)]
@@ -80,46 +64,23 @@ pub(crate) struct ResumeArgs {
     /// Also remove planned pauses
     #[arg(long)]
     pub(crate) planned: bool,
-    /// Show what would change, without changing it
-    #[arg(long)]
-    pub(crate) dry_run: bool,
+    #[command(flatten)]
+    pub(crate) dry_run: DryRun,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum QueueVerb {
     /// List queues that have live tasks or settings
-    #[command(after_help = "Examples:\n  pgmill queue list")]
     List,
     /// Stop claiming from a queue; running tasks continue
-    #[command(after_help = "Examples:\n  pgmill queue pause etl --dry-run")]
     Pause(QueuePauseArgs),
     /// Resume claiming from a paused queue
-    #[command(after_help = "Examples:\n  pgmill queue resume etl")]
     Resume(QueueArgs),
     /// Change the shared commit and the limits of a queue
-    #[command(after_help = "\
-Examples:
-  pgmill queue set etl --shared-commit 20ms
-  pgmill queue set etl --shared-commit off
-  pgmill queue set mail --max-running 10 --rate 100/1m
-
-With a shared commit a reader runs short tasks one after another in one transaction, each in its
-own savepoint, until the budget (1ms to 100ms) is used up. A task that fails is rolled back and run
-again alone. docs/tasks.md describes what this changes for tasks. Limits apply to the whole fleet:
-docs/capacity.md. Workers apply a change within two seconds.")]
     Set(QueueSetArgs),
     /// Cancel all tasks that wait in a queue; running tasks continue
-    #[command(after_help = "\
-Examples:
-  pgmill queue purge etl --dry-run
-  pgmill queue purge etl --yes
-
-The tasks are cancelled in chunks. Ctrl-C ends the command after the current chunk, with exit code
-130. Tasks stay if they are enqueued after the start of the command, or if another transaction has
-locked them.")]
     Purge(QueuePurgeArgs),
     /// Remove the settings of a queue: pause, shared commit and limits
-    #[command(after_help = "Examples:\n  pgmill queue remove etl --dry-run")]
     Remove(QueueArgs),
 }
 
@@ -146,22 +107,15 @@ pub(crate) struct QueueArgs {
     /// Queue name
     #[arg(value_parser = queue_name)]
     pub(crate) name: String,
-    /// Show what would change, without changing it
-    #[arg(long)]
-    pub(crate) dry_run: bool,
+    #[command(flatten)]
+    pub(crate) dry_run: DryRun,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum WorkerVerb {
     /// List registered workers
-    #[command(after_help = "Examples:\n  pgmill worker list")]
     List,
     /// Make workers stop claiming; their running tasks continue
-    #[command(after_help = "\
-Examples:
-  pgmill worker drain 3f2a
-  pgmill worker drain --host db-worker-2 --dry-run
-  pgmill worker drain --host db-worker-2 --undo")]
     Drain(DrainArgs),
 }
 
@@ -176,9 +130,8 @@ pub(crate) struct DrainArgs {
     /// End the drain: make the workers claim again
     #[arg(long)]
     pub(crate) undo: bool,
-    /// Show what would change, without changing it
-    #[arg(long)]
-    pub(crate) dry_run: bool,
+    #[command(flatten)]
+    pub(crate) dry_run: DryRun,
 }
 
 /// Parses the interval of `top`. The lower bound keeps the cost of refreshing small compared with

@@ -8,91 +8,40 @@ use queue::subscription::NotifyEvent;
 use terminal::label;
 
 use super::capacity::{OrOff, rate};
-use super::value::{FILTERS, duration, enum_value, limit};
+use super::value::{DryRun, FILTERS, ObjectName, duration, limit, one_of};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SubscriptionVerb {
     /// List subscriptions with the state of their delivery
-    #[command(after_help = "Examples:\n  pgmill subscription list\n  \
-                            pgmill subscription list --json | jq '.[] | select(.failures > 0)'")]
     List,
     /// Show the settings of a subscription and the state of its delivery
-    #[command(after_help = "Examples:\n  pgmill subscription show ops")]
     Show {
         /// Subscription name
         #[arg(value_parser = label)]
         name: String,
     },
     /// Create a subscription, or change the given settings of an existing one
-    #[command(after_help = "\
-Examples:
-  pgmill subscription set ops --events task_failed,run_failed,run_recovered --destination slack
-  pgmill subscription set loads --events task_failed --queue etl --channel etl_failures
-  pgmill subscription set undo --events run_failed --job nightly --statement 'CALL app.undo($1)'
-  pgmill subscription set backlog --events queue_backlog --min-age 10m --destination pager
-  pgmill subscription set ops --rate 30/5m
-  pgmill subscription set ops --clear queue
-
-A destination is a table [destinations.NAME] in the configuration of the workers. A statement runs
-as a task, whose parameter $1 is the message as jsonb. If several filters are given, all of them
-have to match. If more events are due than --rate allows, one message summarizes them.")]
     Set(Box<SubscriptionSet>),
     /// Remove a subscription and its undelivered notifications
-    #[command(after_help = "Examples:\n  pgmill subscription remove ops")]
-    Remove(SubscriptionName),
+    #[command(mut_arg("name", |it| it.help("Subscription name")))]
+    Remove(ObjectName),
     /// Enable a subscription
-    #[command(after_help = "Examples:\n  pgmill subscription enable ops")]
-    Enable(SubscriptionName),
+    #[command(mut_arg("name", |it| it.help("Subscription name")))]
+    Enable(ObjectName),
     /// Disable a subscription: its events are not recorded, and nothing is sent
-    #[command(after_help = "Examples:\n  pgmill subscription disable ops")]
-    Disable(SubscriptionName),
+    #[command(mut_arg("name", |it| it.help("Subscription name")))]
+    Disable(ObjectName),
     /// Send a test message to a subscription
-    #[command(after_help = "Examples:\n  pgmill subscription test ops\n\n\
-                            Whether the message arrived: pgmill notification list --subscription ops")]
-    Test(SubscriptionName),
+    #[command(mut_arg("name", |it| it.help("Subscription name")))]
+    Test(ObjectName),
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum NotificationVerb {
     /// List notifications, newest first: pending, dead, and those sent within the last day
-    #[command(after_help = "Examples:\n  pgmill notification list --state dead\n  \
-                            pgmill notification list --subscription ops --limit 5")]
     List(NotificationList),
     /// Send dead notifications again, and end the wait after failures
-    #[command(after_help = "Examples:\n  pgmill notification retry\n  \
-                            pgmill notification retry --subscription ops\n  \
-                            pgmill notification retry 17 18")]
     Retry(NotificationRetry),
-}
-
-impl SubscriptionVerb {
-    /// The role that the command needs.
-    pub(super) fn role(&self) -> &'static str {
-        match self {
-            Self::List | Self::Show { .. } => "mill_viewer",
-            _ => "mill_operator",
-        }
-    }
-}
-
-impl NotificationVerb {
-    /// The role that the command needs.
-    pub(super) fn role(&self) -> &'static str {
-        match self {
-            Self::List(_) => "mill_viewer",
-            Self::Retry(_) => "mill_operator",
-        }
-    }
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct SubscriptionName {
-    /// Subscription name
-    #[arg(value_parser = label)]
-    pub(crate) name: String,
-    /// Show what would change, without changing it
-    #[arg(long)]
-    pub(crate) dry_run: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -102,8 +51,7 @@ pub(crate) struct SubscriptionSet {
     #[arg(value_parser = label)]
     pub(crate) name: String,
     /// Events to report, separated by commas
-    #[arg(long, value_name = "EVENTS", value_delimiter = ',',
-          value_parser = enum_value::<NotifyEvent>(events()))]
+    #[arg(long, value_name = "EVENTS", value_delimiter = ',', value_parser = one_of(&events()))]
     pub(crate) events: Option<Vec<NotifyEvent>>,
     /// Destination in the configuration of the workers
     #[arg(long, value_parser = label)]
@@ -152,9 +100,8 @@ pub(crate) struct SubscriptionSet {
           value_parser = ["queue", "job", "schedule", "tag", "task", "min_pending", "min_age",
                           "task_queue", "run_as", "description"])]
     pub(crate) clear: Vec<String>,
-    /// Show what would change, without changing it
-    #[arg(long)]
-    pub(crate) dry_run: bool,
+    #[command(flatten)]
+    pub(crate) dry_run: DryRun,
 }
 
 #[derive(Debug, clap::Args)]
@@ -178,11 +125,10 @@ pub(crate) struct NotificationRetry {
     /// Only notifications of this subscription
     #[arg(long, value_parser = label, help_heading = FILTERS)]
     pub(crate) subscription: Option<String>,
-    /// Show what would change, without changing it
-    #[arg(long)]
-    pub(crate) dry_run: bool,
+    #[command(flatten)]
+    pub(crate) dry_run: DryRun,
 }
 
-fn events() -> impl Iterator<Item = &'static str> {
-    NotifyEvent::ALL.iter().filter(|event| **event != NotifyEvent::Test).map(|it| it.as_str())
+fn events() -> Vec<NotifyEvent> {
+    NotifyEvent::ALL.iter().copied().filter(|event| *event != NotifyEvent::Test).collect()
 }

@@ -3,35 +3,17 @@
 use clap::Subcommand;
 use terminal::label;
 
+use super::value::{DryRun, ObjectName};
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum ProfileVerb {
     /// List profiles
-    #[command(after_help = "Examples:\n  pgmill profile list")]
     List,
     /// Create a profile, or change the given settings of an existing one
-    #[command(after_help = "\
-Examples:
-  pgmill profile set etl --allow loaders,nightly
-  pgmill profile set etl --allow ''                  no role may use it
-  pgmill profile set etl --routines app.load,app.purge
-  pgmill profile set etl --routines off              any statement
-
-Members of the allowed roles may use `enqueue --run-as etl`. The connection of a profile is in the
-configuration of the workers, as [run_as.etl]. Requires membership in mill_owner, or a superuser.")]
     Set(ProfileArgs),
     /// Remove a profile that neither a live task nor a job uses
-    #[command(after_help = "Examples:\n  pgmill profile remove etl")]
-    Remove(ProfileName),
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct ProfileName {
-    /// Profile name
-    #[arg(value_parser = label)]
-    pub(crate) name: String,
-    /// Show what would change, without changing it
-    #[arg(long)]
-    pub(crate) dry_run: bool,
+    #[command(mut_arg("name", |it| it.help("Profile name")))]
+    Remove(ObjectName),
 }
 
 #[derive(Debug, clap::Args)]
@@ -48,9 +30,8 @@ pub(crate) struct ProfileArgs {
     /// Free-text description
     #[arg(long)]
     pub(crate) description: Option<String>,
-    /// Show what would change, without changing it
-    #[arg(long)]
-    pub(crate) dry_run: bool,
+    #[command(flatten)]
+    pub(crate) dry_run: DryRun,
 }
 
 /// Names of roles or routines; may be empty.

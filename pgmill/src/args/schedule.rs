@@ -12,167 +12,75 @@ use schedule::enums::{Event, Overlap};
 use serde_json::Value;
 use terminal::label;
 
-use super::value::{DryRun, FILTERS, duration, enum_value, limit, param};
-use backfill::BACKFILL_HELP;
-pub(crate) use backfill::{BackfillId, BackfillList, BackfillStart};
+use super::capacity::OrOff;
+use super::value::{DryRun, FILTERS, ObjectName, Period, duration, limit, one_of, param};
+pub(crate) use backfill::*;
 
 const OVERRIDES: &str = "Overrides";
 const DEFINITION: &str = "Definition";
 
-const SYNC_HELP: &str = "\
-Examples:
-  pgmill schedule sync --dry-run
-  pgmill schedule sync
-
-A comment on a procedure declares a schedule: docs/schedules.md. For example
-  COMMENT ON PROCEDURE nightly() IS 'Cleans up. @daily(03:15) @retry(max_attempts: 3)';
-Workers synchronize schedules when they start. An error in an annotation is reported with its
-position; the schedules of its comment then stay as they were, and the exit code is 1. A schedule
-that is no longer declared is removed; its history is kept.";
-
-const SET_HELP: &str = "\
-Examples:
-  pgmill schedule set nightly --max-attempts 5 --jitter 2m
-  pgmill schedule set nightly --max-attempts declared
-  pgmill schedule set purge --timing 'daily(03:15, zone: Europe/Berlin)' --statement 'CALL purge()'
-  pgmill schedule set vault --timing 'every(15 minutes, between: 06:00-22:00)' --job daily
-  pgmill schedule set orders --timing 'trigger(table: staging.orders, rows: 500)' --job orders
-  pgmill schedule set orders --timing manual
-  pgmill schedule set vault --expected-duration 20m --deadline 2h --run-timeout 3h
-
-The overrides --max-attempts, --retry-interval and --jitter take precedence over the declaration and
-stay when it changes; the value \"declared\" removes an override. The definition of a schedule can
-be changed here only if it was declared here, not in a file or a comment.";
-
 #[derive(Debug, Subcommand)]
 pub(crate) enum ScheduleVerb {
     /// List schedules with their next fire and the outcome of their last run
-    #[command(
-        after_help = "Examples:\n  pgmill schedule list\n  pgmill schedule list --removed\n  \
-                            pgmill schedule list --json | jq '.schedules[] | select(.last_state == \"failed\") | .name'"
-    )]
     List(ScheduleList),
     /// Show one schedule: its timing in words, next fires, last runs and events
-    #[command(after_help = "Examples:\n  pgmill schedule show nightly")]
     Show(ScheduleOf),
     /// Show the next fires of a schedule, or of a timing expression not yet in use
-    #[command(after_help = "\
-Examples:
-  pgmill schedule next nightly
-  pgmill schedule next --timing 'nth(last, fri, 18:00, zone: America/New_York)' --count 12
-  pgmill schedule next nightly --from 2027-03-28")]
     Next(ScheduleNext),
     /// List past and coming fires of all schedules, in the order of time
-    #[command(after_help = "\
-Examples:
-  pgmill schedule calendar                # a day back and a day ahead
-  pgmill schedule calendar --from today --to 2027-04-01 --limit 5")]
     Calendar(ScheduleCalendar),
     /// Enable a schedule: it fires again from now on
-    #[command(after_help = "Examples:\n  pgmill schedule enable nightly")]
-    Enable(ScheduleName),
+    #[command(mut_arg("name", |it| it.help("Schedule name")))]
+    Enable(ObjectName),
     /// Disable a schedule: it no longer fires; a run in progress continues
-    #[command(after_help = "Examples:\n  pgmill schedule disable nightly --dry-run")]
-    Disable(ScheduleName),
+    #[command(mut_arg("name", |it| it.help("Schedule name")))]
+    Disable(ObjectName),
     /// Override settings of a schedule, or define a schedule
-    #[command(after_help = SET_HELP)]
     Set(ScheduleSet),
     /// Remove a schedule that was declared in a file or by a call such as `schedule set`; its
     /// history is kept. It is deleted when its runs are no longer in history, after 30 days at the
     /// earliest (mill.settings.schedule_log_retention)
-    #[command(after_help = "Examples:\n  pgmill schedule remove purge --dry-run")]
-    Remove(ScheduleName),
+    #[command(mut_arg("name", |it| it.help("Schedule name")))]
+    Remove(ObjectName),
     /// Synchronize schedules with the annotations in the comments of procedures
-    #[command(after_help = SYNC_HELP)]
     Sync(DryRun),
     /// Start a run now; the regular timing does not change
-    #[command(after_help = "\
-Examples:
-  pgmill schedule run-now nightly
-  pgmill schedule run-now nightly --force     even if a run is in progress
-  pgmill schedule run-now nightly --param full=true --at '2026-12-01 03:00'
-  pgmill run cancel 12 --kill                 cancels the run and its running tasks")]
     RunNow(ScheduleRunNow),
     /// Run a schedule for each instant of a period in the past
-    #[command(after_help = BACKFILL_HELP)]
+    #[command(mut_arg("dry_run", |it| it.help("Show the instants, without starting runs")))]
     Backfill(BackfillStart),
     /// List backfills with their progress, newest first
-    #[command(
-        after_help = "Examples:\n  pgmill schedule backfills\n  pgmill schedule backfills nightly"
-    )]
     Backfills(BackfillList),
     /// Pause a backfill: it starts no more runs; runs in progress continue
-    #[command(after_help = "Examples:\n  pgmill schedule pause-backfill 3")]
     PauseBackfill(BackfillId),
     /// Resume a paused backfill at its next instant
-    #[command(after_help = "Examples:\n  pgmill schedule resume-backfill 3")]
     ResumeBackfill(BackfillId),
     /// End a backfill: it starts no more runs; runs in progress continue
-    #[command(after_help = "\
-Examples:
-  pgmill schedule cancel-backfill 3
-  pgmill run list --backfill 3 --state running --json | jq '.[].id'
-  pgmill run cancel 12                        cancels a run of the backfill")]
     CancelBackfill(BackfillId),
     /// Cancel the runs of a schedule that are in progress; later fires are not affected
-    #[command(after_help = "\
-Examples:
-  pgmill schedule cancel nightly              running tasks finish
-  pgmill schedule cancel nightly --kill       running tasks are cancelled as well")]
     Cancel(ScheduleCancel),
     /// Show whether a schedule would fire now, and why or why not; fires nothing
-    #[command(after_help = "\
-Examples:
-  pgmill schedule test staging_orders
-  pgmill schedule test staging_orders --json | jq .would_fire
-
-Applies the rules of the scheduler in a read-only transaction. This command probes a trigger with
-your privileges; workers probe with the privileges of the login that tasks run as.")]
     Test(ScheduleOf),
     /// List runs fired by schedules, newest first
-    #[command(after_help = "\
-Examples:
-  pgmill schedule history
-  pgmill schedule history nightly --state failed --since '30 days'
-  pgmill schedule history --job public.nightly
-  pgmill schedule history nightly --from 2026-11-01 --to yesterday
-  pgmill schedule history nightly --at '2026-11-21 03:00'
-  pgmill schedule history --limit 50 --before 4711     next page")]
     History(ScheduleHistory),
     /// List events of schedules, newest first
-    #[command(after_help = "\
-Examples:
-  pgmill schedule log
-  pgmill schedule log nightly --event skipped
-  pgmill schedule log --since '2 days'
-  pgmill schedule log --limit 50 --before 4711         next page")]
     Log(ScheduleLog),
 }
 
 impl ScheduleVerb {
-    /// The role to grant to a login that lacks the privilege for this command.
-    pub(crate) fn role(&self) -> &'static str {
-        match self {
+    /// Returns whether the command changes nothing in the database.
+    pub(super) fn is_query(&self) -> bool {
+        matches!(
+            self,
             Self::List(_)
-            | Self::Show(_)
-            | Self::Next(_)
-            | Self::Calendar(_)
-            | Self::Test(_)
-            | Self::History(_)
-            | Self::Log(_)
-            | Self::Backfills(_) => "mill_viewer",
-            Self::Enable(_)
-            | Self::Disable(_)
-            | Self::Set(_)
-            | Self::Remove(_)
-            | Self::Sync(_)
-            | Self::RunNow(_)
-            | Self::Backfill(_)
-            | Self::PauseBackfill(_)
-            | Self::ResumeBackfill(_)
-            | Self::CancelBackfill(_)
-            | Self::Cancel(_) => "mill_operator",
-        }
+                | Self::Show(_)
+                | Self::Next(_)
+                | Self::Calendar(_)
+                | Self::Test(_)
+                | Self::History(_)
+                | Self::Log(_)
+                | Self::Backfills(_)
+        )
     }
 }
 
@@ -188,16 +96,6 @@ pub(crate) struct ScheduleOf {
     /// Schedule name
     #[arg(value_parser = label)]
     pub(crate) name: String,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct ScheduleName {
-    /// Schedule name
-    #[arg(value_parser = label)]
-    pub(crate) name: String,
-    /// Show what would change, without changing it
-    #[arg(long)]
-    pub(crate) dry_run: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -246,19 +144,19 @@ pub(crate) struct ScheduleSet {
     /// Maximum number of attempts of each task; declared: remove the override
     #[arg(long, alias = "attempts", value_name = "N|declared", value_parser = or_declared(max_attempts))]
     #[arg(help_heading = OVERRIDES)]
-    pub(crate) max_attempts: Option<OrDeclared<u16>>,
+    pub(crate) max_attempts: Option<OrOff<u16>>,
     /// Maximum number of attempts after the first one
     #[arg(long, hide = true, value_name = "N", conflicts_with = "max_attempts")]
     #[arg(value_parser = or_declared(max_retries))]
-    pub(crate) max_retries: Option<OrDeclared<u16>>,
+    pub(crate) max_retries: Option<OrOff<u16>>,
     /// Wait before the second attempt; declared: remove the override
     #[arg(long, value_name = "DURATION|declared", value_parser = or_declared(duration))]
     #[arg(help_heading = OVERRIDES)]
-    pub(crate) retry_interval: Option<OrDeclared<Duration>>,
+    pub(crate) retry_interval: Option<OrOff<Duration>>,
     /// Maximum random delay of a fire; declared: remove the override
     #[arg(long, value_name = "DURATION|declared", value_parser = or_declared(jitter))]
     #[arg(help_heading = OVERRIDES)]
-    pub(crate) jitter: Option<OrDeclared<Duration>>,
+    pub(crate) jitter: Option<OrOff<Duration>>,
     /// Timing expression: manual, a timing such as daily(03:15), or trigger(…)
     #[arg(long, help_heading = DEFINITION)]
     pub(crate) timing: Option<String>,
@@ -266,42 +164,35 @@ pub(crate) struct ScheduleSet {
     #[arg(long, value_name = "SQL", conflicts_with = "jobs", help_heading = DEFINITION)]
     pub(crate) statement: Option<String>,
     /// Mode of the statement
-    #[arg(long, value_parser = enum_value::<Mode>(Mode::ALL.iter().map(|it| it.as_str())))]
-    #[arg(conflicts_with = "jobs", help_heading = DEFINITION)]
+    #[arg(long, value_parser = one_of(Mode::ALL), conflicts_with = "jobs", help_heading = DEFINITION)]
     pub(crate) mode: Option<Mode>,
     /// Jobs to run, separated by commas
     #[arg(long = "job", value_name = "NAMES", value_delimiter = ',', help_heading = DEFINITION)]
     pub(crate) jobs: Option<Vec<String>>,
     /// Skip, queue or allow a fire while a run of the schedule is in progress
-    #[arg(long, value_parser = enum_value::<Overlap>(Overlap::ALL.iter().map(|it| it.as_str())))]
-    #[arg(help_heading = DEFINITION)]
+    #[arg(long, value_parser = one_of(Overlap::ALL), help_heading = DEFINITION)]
     pub(crate) overlap: Option<Overlap>,
     /// Maximum number of missed fires that are started late
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=1000))]
     #[arg(help_heading = DEFINITION)]
     pub(crate) catch_up: Option<u16>,
     /// Skip a missed fire that is late by more than this duration
-    #[arg(long, value_name = "DURATION", value_parser = max_lateness)]
-    #[arg(help_heading = DEFINITION)]
+    #[arg(long, value_name = "DURATION", value_parser = max_lateness, help_heading = DEFINITION)]
     pub(crate) max_lateness: Option<Duration>,
     /// Duration after which a run is slower than expected
-    #[arg(long, value_name = "DURATION", value_parser = max_lateness)]
-    #[arg(help_heading = DEFINITION)]
+    #[arg(long, value_name = "DURATION", value_parser = max_lateness, help_heading = DEFINITION)]
     pub(crate) expected_duration: Option<Duration>,
     /// Time after its fire at which a run is late
-    #[arg(long, value_name = "DURATION", value_parser = max_lateness)]
-    #[arg(help_heading = DEFINITION)]
+    #[arg(long, value_name = "DURATION", value_parser = max_lateness, help_heading = DEFINITION)]
     pub(crate) deadline: Option<Duration>,
     /// Time after its start at which a run is cancelled with its running tasks
-    #[arg(long, value_name = "DURATION", value_parser = max_lateness)]
-    #[arg(help_heading = DEFINITION)]
+    #[arg(long, value_name = "DURATION", value_parser = max_lateness, help_heading = DEFINITION)]
     pub(crate) run_timeout: Option<Duration>,
     /// Free-text description
     #[arg(long, help_heading = DEFINITION)]
     pub(crate) description: Option<String>,
-    /// Show what would change, without changing it
-    #[arg(long)]
-    pub(crate) dry_run: bool,
+    #[command(flatten)]
+    pub(crate) dry_run: DryRun,
 }
 
 #[derive(Debug, clap::Args)]
@@ -320,9 +211,8 @@ pub(crate) struct ScheduleRunNow {
     /// Start a run even if a run of the schedule is in progress, or the instant has a run already
     #[arg(long)]
     pub(crate) force: bool,
-    /// Show what would change, without changing it
-    #[arg(long)]
-    pub(crate) dry_run: bool,
+    #[command(flatten)]
+    pub(crate) dry_run: DryRun,
 }
 
 #[derive(Debug, clap::Args)]
@@ -333,9 +223,8 @@ pub(crate) struct ScheduleCancel {
     /// Cancel running tasks as well
     #[arg(long)]
     pub(crate) kill: bool,
-    /// Show what would change, without changing it
-    #[arg(long)]
-    pub(crate) dry_run: bool,
+    #[command(flatten)]
+    pub(crate) dry_run: DryRun,
 }
 
 #[derive(Debug, clap::Args)]
@@ -347,23 +236,13 @@ pub(crate) struct ScheduleHistory {
     #[arg(long, value_name = "NAME", value_parser = label, help_heading = FILTERS)]
     pub(crate) job: Option<String>,
     /// Show only runs in this state
-    #[arg(long, value_parser = enum_value::<RunState>(RunState::ALL.iter().map(|it| it.as_str())))]
-    #[arg(help_heading = FILTERS)]
+    #[arg(long, value_parser = one_of(RunState::ALL), help_heading = FILTERS)]
     pub(crate) state: Option<RunState>,
     /// Show only runs for this instant, whenever they started: "2026-11-21 03:00" (local), RFC 3339
     #[arg(long, value_name = "TIME", help_heading = FILTERS)]
     pub(crate) at: Option<PeriodBound>,
-    /// Show only runs that started in the last DURATION: 90s, "1h 30m", "2 days"
-    #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with = "from")]
-    #[arg(help_heading = FILTERS)]
-    pub(crate) since: Option<Duration>,
-    /// Show only runs that started at this time or later: yesterday, 2026-11-21, "2026-11-21 03:00"
-    /// (local), RFC 3339
-    #[arg(long, value_name = "TIME", help_heading = FILTERS)]
-    pub(crate) from: Option<PeriodBound>,
-    /// Show only runs that started before this time
-    #[arg(long, value_name = "TIME", help_heading = FILTERS)]
-    pub(crate) to: Option<PeriodBound>,
+    #[command(flatten)]
+    pub(crate) period: Period,
     /// Show only runs older than this run, for the next page
     #[arg(long, value_name = "RUN", help_heading = FILTERS)]
     pub(crate) before: Option<i64>,
@@ -378,20 +257,10 @@ pub(crate) struct ScheduleLog {
     #[arg(value_parser = label)]
     pub(crate) name: Option<String>,
     /// Show only events of this kind
-    #[arg(long, value_parser = enum_value::<Event>(Event::ALL.iter().map(|it| it.as_str())))]
-    #[arg(help_heading = FILTERS)]
+    #[arg(long, value_parser = one_of(Event::ALL), help_heading = FILTERS)]
     pub(crate) event: Option<Event>,
-    /// Show only events of the last DURATION: 90s, "1h 30m", "2 days"
-    #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with = "from")]
-    #[arg(help_heading = FILTERS)]
-    pub(crate) since: Option<Duration>,
-    /// Show only events at this time or later: yesterday, 2026-11-21, "2026-11-21 03:00" (local),
-    /// RFC 3339
-    #[arg(long, value_name = "TIME", help_heading = FILTERS)]
-    pub(crate) from: Option<PeriodBound>,
-    /// Show only events before this time
-    #[arg(long, value_name = "TIME", help_heading = FILTERS)]
-    pub(crate) to: Option<PeriodBound>,
+    #[command(flatten)]
+    pub(crate) period: Period,
     /// Show only events older than this event, for the next page
     #[arg(long, value_name = "ID", help_heading = FILTERS)]
     pub(crate) before: Option<i64>,
@@ -400,29 +269,13 @@ pub(crate) struct ScheduleLog {
     pub(crate) limit: i64,
 }
 
-/// The value of an override, or its removal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OrDeclared<T> {
-    Own(T),
-    Declared,
-}
-
-impl<T> OrDeclared<T> {
-    /// The value of the override. `None`: the declared value applies.
-    pub(crate) fn own(&self) -> Option<&T> {
-        match self {
-            Self::Own(value) => Some(value),
-            Self::Declared => None,
-        }
-    }
-}
-
+/// Accepts a value, or `declared` for no override.
 fn or_declared<T: Clone + Send + Sync + 'static, E: Into<String> + 'static>(
     parse: fn(&str) -> Result<T, E>,
-) -> impl Fn(&str) -> Result<OrDeclared<T>, String> + Clone + Send + Sync + 'static {
+) -> impl Fn(&str) -> Result<OrOff<T>, String> + Clone + Send + Sync + 'static {
     move |text| match text {
-        "declared" => Ok(OrDeclared::Declared),
-        _ => parse(text).map(OrDeclared::Own).map_err(Into::into),
+        "declared" => Ok(OrOff(None)),
+        _ => parse(text).map(|value| OrOff(Some(value))).map_err(Into::into),
     }
 }
 

@@ -8,65 +8,24 @@ use terminal::label;
 
 use super::capacity::ConditionFlags;
 use super::profile::{Roles, roles};
+use super::value::{DryRun, ObjectName};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TargetVerb {
     /// List targets
-    #[command(after_help = "Examples:\n  pgmill target list")]
     List,
     /// Create a target, or change the given settings of an existing one
-    #[command(after_help = "\
-Examples:
-  pgmill target set dwh --allow loaders
-  pgmill target set dwh --keep 30d
-
-Members of the allowed roles may use `enqueue --target dwh`. The connection of a target is in the
-configuration of the workers, as [targets.dwh]. Requires membership in mill_owner, or a superuser.")]
     Set(TargetArgs),
     /// Remove a target that neither a live task nor a job uses
-    #[command(after_help = "Examples:\n  pgmill target remove dwh")]
-    Remove(TargetName),
+    #[command(mut_arg("name", |it| it.help("Target name")))]
+    Remove(ObjectName),
     /// Install the schema for receipts in the target's database
-    #[command(after_help = "\
-Examples:
-  pgmill target init --database-url postgres://admin@dwh.example/sales --login etl
-
---database-url names the database of the target, not the queue's. A login is that of [targets.NAME]
-in the configuration of the workers. Running the command again changes nothing.")]
     Init(TargetInit),
     /// Compare the successes in the history with the receipts in the target
-    #[command(after_help = "\
-Examples:
-  pgmill target check dwh --target-url-file dwh.url --since 2d
-
-Lists the tasks that have succeeded according to the queue, but whose effects are missing, because
-the target was restored to an earlier time. Exit code 1 if there are any.")]
     Check(TargetCheck),
     /// End the problem that the target was restored to an earlier time
-    #[command(after_help = "Examples:\n  pgmill target accept dwh")]
-    Accept(TargetName),
-}
-
-impl TargetVerb {
-    /// The role that the command needs.
-    pub(super) fn role(&self) -> Option<&'static str> {
-        match self {
-            Self::List => Some("mill_viewer"),
-            Self::Check(_) | Self::Accept(_) => Some("mill_operator"),
-            Self::Set(_) | Self::Remove(_) => Some("mill_owner"),
-            Self::Init(_) => None,
-        }
-    }
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct TargetName {
-    /// Target name
-    #[arg(value_parser = label)]
-    pub(crate) name: String,
-    /// Show what would change, without changing it
-    #[arg(long)]
-    pub(crate) dry_run: bool,
+    #[command(mut_arg("name", |it| it.help("Target name")))]
+    Accept(ObjectName),
 }
 
 #[derive(Debug, clap::Args)]
@@ -85,9 +44,8 @@ pub(crate) struct TargetArgs {
     pub(crate) description: Option<String>,
     #[command(flatten)]
     pub(crate) conditions: ConditionFlags,
-    /// Show what would change, without changing it
-    #[arg(long)]
-    pub(crate) dry_run: bool,
+    #[command(flatten)]
+    pub(crate) dry_run: DryRun,
 }
 
 #[derive(Debug, clap::Args)]

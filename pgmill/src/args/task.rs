@@ -1,5 +1,6 @@
 //! Arguments of `pgmill task`.
 
+use std::fmt::{self, Display, Formatter};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -14,32 +15,15 @@ use serde_json::Value;
 use terminal::{label, queue_name};
 
 use super::capacity::{OrOff, or_off};
-use super::value::{FILTERS, duration, enum_value, limit, run_id, since_help, task_id};
+use super::value::{
+    DryRun, FILTERS, TaskMatch, duration, limit, one_of, run_id, since_help, task_id,
+};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TaskVerb {
     /// List live tasks, those that run or start next first; or finished tasks, newest first
-    #[command(after_help = "\
-Examples:
-  pgmill task list
-  pgmill task list --sql 'from orders'
-  pgmill task list --error 'duplicate key' --since '2 days'
-  pgmill task list --state pending --queue etl --name 'load_*'
-  pgmill task list --outcome failed --since 2h
-  pgmill task list --finished --json | jq '.[].id'
-
-Order of live tasks: running tasks, the longest-running first; pending tasks by priority, then by
-id; blocked tasks by id; scheduled tasks by due time. Workers claim the pending tasks of a queue and
-a priority in the order of their ids. Between priorities, weights decide (pgmill priority list).
-
---sql and --error search texts, the newest tasks first: at most 100,000 live tasks, or finished
-tasks for about 5 s. If a search ends early, pgmill prints how far it got.")]
     List(TaskList),
     /// Show one task: its options, state, attempts, errors, notices and the first rows of its result
-    #[command(
-        after_help = "Examples:\n  pgmill task show 4711\n  pgmill task show 4711 --json\n  \
-                            pgmill task show 4711 --plan"
-    )]
     Show {
         /// Task id
         #[arg(value_parser = task_id, allow_negative_numbers = true)]
@@ -49,58 +33,27 @@ tasks for about 5 s. If a search ends early, pgmill prints how far it got.")]
         plan: bool,
     },
     /// Cancel tasks: waiting tasks end at once, running tasks are stopped by their workers
-    #[command(after_help = "\
-Examples:
-  pgmill task cancel 4711 4712
-  pgmill task cancel --queue etl --state pending --dry-run
-  pgmill task cancel --name 'load_*' --yes")]
     Cancel(CancelArgs),
     /// Run finished tasks again, with the same id and their full number of attempts; tasks that
     /// wait for a later time become due now
-    #[command(after_help = "\
-Examples:
-  pgmill task retry 4711
-  pgmill task retry --outcome failed --queue etl --since 2h --dry-run
-  pgmill task retry --outcome lost --yes
-  pgmill task retry --sqlstate 40P01 --since 2h --yes")]
     Retry(RetryArgs),
     /// Change tasks that wait: their priority, queue, due time, parameters and other options
-    #[command(after_help = "\
-Examples:
-  pgmill task set 4711 --priority high
-  pgmill task set 4711 4712 --front
-  pgmill task set 4711 --at 'tomorrow 03:00' --timeout 2h
-  pgmill task set 4711 --params '[\"2026-11-20\", 7]' --dry-run
-  pgmill task set --from-queue etl --queue slow --yes
-
-A running task is refused. A task of a run keeps the changes in its retries. --front sets the
-priority critical, the highest that is not reserved: within a priority, workers claim the tasks of a
-queue in the order of their ids, and between priorities, weights decide (pgmill priority list).")]
     Set(SetArgs),
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct TaskList {
     /// Show only live tasks in this state, or finished tasks with this outcome
-    #[arg(long, value_parser = enum_value::<ListedState>(ListedState::names()))]
-    #[arg(help_heading = FILTERS)]
+    #[arg(long, value_parser = one_of(&ListedState::all()), help_heading = FILTERS)]
     pub(crate) state: Option<ListedState>,
     /// Show only finished tasks with this outcome
-    #[arg(long, value_parser = enum_value::<Outcome>(Outcome::ALL.iter().map(|it| it.as_str())))]
-    #[arg(conflicts_with = "state", help_heading = FILTERS)]
+    #[arg(long, value_parser = one_of(Outcome::ALL), conflicts_with = "state", help_heading = FILTERS)]
     pub(crate) outcome: Option<Outcome>,
     /// Show finished tasks of any outcome instead of live tasks
     #[arg(long, conflicts_with = "state", help_heading = FILTERS)]
     pub(crate) finished: bool,
-    /// Show only tasks of this queue
-    #[arg(long, help_heading = FILTERS)]
-    pub(crate) queue: Option<String>,
-    /// Show only tasks whose name matches: * stands for any characters, ? for a single one
-    #[arg(long, value_name = "PATTERN", help_heading = FILTERS)]
-    pub(crate) name: Option<String>,
-    /// Show only tasks with this tag
-    #[arg(long, value_name = "TAG", help_heading = FILTERS)]
-    pub(crate) tag: Option<String>,
+    #[command(flatten)]
+    pub(crate) tasks: TaskMatch,
     /// Show only tasks whose SQL contains this text, in upper or lower case
     #[arg(long, value_name = "TEXT", help_heading = FILTERS)]
     pub(crate) sql: Option<String>,
@@ -131,9 +84,18 @@ pub(crate) enum ListedState {
 }
 
 impl ListedState {
-    fn names() -> impl Iterator<Item = &'static str> {
-        let states = State::ALL.iter().map(|it| it.as_str());
-        states.chain(Outcome::ALL.iter().map(|it| it.as_str()))
+    fn all() -> Vec<Self> {
+        let states = State::ALL.iter().copied().map(Self::Live);
+        states.chain(Outcome::ALL.iter().copied().map(Self::Finished)).collect()
+    }
+}
+
+impl Display for ListedState {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Live(state) => state.fmt(f),
+            Self::Finished(outcome) => outcome.fmt(f),
+        }
     }
 }
 
@@ -181,9 +143,8 @@ pub(crate) struct BulkFlags {
     /// Do not ask for confirmation
     #[arg(long)]
     pub(crate) yes: bool,
-    /// Show what would change, without changing it
-    #[arg(long)]
-    pub(crate) dry_run: bool,
+    #[command(flatten)]
+    pub(crate) dry_run: DryRun,
 }
 
 #[derive(Debug, clap::Args)]
@@ -195,18 +156,10 @@ pub(crate) struct CancelArgs {
     #[arg(conflicts_with_all = ["state", "queue", "name", "tag", "since"])]
     pub(crate) ids: Vec<TaskId>,
     /// Cancel tasks in this state
-    #[arg(long, value_parser = enum_value::<State>(State::ALL.iter().map(|it| it.as_str())))]
-    #[arg(help_heading = FILTERS)]
+    #[arg(long, value_parser = one_of(State::ALL), help_heading = FILTERS)]
     pub(crate) state: Option<State>,
-    /// Cancel tasks of this queue
-    #[arg(long, help_heading = FILTERS)]
-    pub(crate) queue: Option<String>,
-    /// Cancel tasks whose name matches: * stands for any characters, ? for a single one
-    #[arg(long, value_name = "PATTERN", help_heading = FILTERS)]
-    pub(crate) name: Option<String>,
-    /// Cancel tasks with this tag
-    #[arg(long, value_name = "TAG", help_heading = FILTERS)]
-    pub(crate) tag: Option<String>,
+    #[command(flatten)]
+    pub(crate) tasks: TaskMatch,
     /// Cancel tasks that were enqueued in the last DURATION: 90s, "1h 30m", "2 days"
     #[arg(long, value_name = "DURATION", value_parser = duration, help_heading = FILTERS)]
     pub(crate) since: Option<Duration>,
@@ -225,7 +178,7 @@ pub(crate) struct SetArgs {
     #[arg(conflicts_with_all = ["state", "from_queue", "name", "tag"])]
     pub(crate) ids: Vec<TaskId>,
     /// New priority
-    #[arg(long, value_parser = enum_value::<Priority>(Priority::ALL.iter().map(|it| it.as_str())))]
+    #[arg(long, value_parser = one_of(Priority::ALL))]
     priority: Option<Priority>,
     /// Start the tasks earlier than others of their queue: the same as --priority critical
     #[arg(long, conflicts_with = "priority")]
@@ -255,8 +208,7 @@ pub(crate) struct SetArgs {
     #[arg(long, value_name = "GROUP|off", value_parser = group)]
     group: Option<OrOff<String>>,
     /// Change tasks in this state
-    #[arg(long, value_parser = enum_value::<State>(["scheduled", "blocked", "pending"].into_iter()))]
-    #[arg(help_heading = FILTERS)]
+    #[arg(long, value_parser = one_of(&WAITING), help_heading = FILTERS)]
     pub(crate) state: Option<State>,
     /// Change tasks of this queue
     #[arg(long, value_name = "QUEUE", help_heading = FILTERS)]
@@ -270,6 +222,9 @@ pub(crate) struct SetArgs {
     #[command(flatten)]
     pub(crate) flags: BulkFlags,
 }
+
+/// The states of tasks that `task set` changes.
+pub(crate) const WAITING: [State; 3] = [State::Scheduled, State::Blocked, State::Pending];
 
 impl SetArgs {
     /// Returns the changes. `now` is the time of the database clock.
@@ -317,8 +272,7 @@ pub(crate) struct RetryArgs {
     #[arg(conflicts_with_all = ["outcome", "sqlstate", "queue", "name", "tag", "since"])]
     pub(crate) ids: Vec<TaskId>,
     /// Retry finished tasks with this outcome
-    #[arg(long, value_parser = enum_value::<Outcome>(Outcome::ALL.iter().map(|it| it.as_str())))]
-    #[arg(help_heading = FILTERS)]
+    #[arg(long, value_parser = one_of(Outcome::ALL), help_heading = FILTERS)]
     pub(crate) outcome: Option<Outcome>,
     /// Retry finished tasks whose final attempt ended with this SQLSTATE; without --outcome, only
     /// failed tasks
@@ -327,18 +281,10 @@ pub(crate) struct RetryArgs {
     /// Retry only tasks with exactly this message, copied from the output of pgmill failures
     #[arg(long, value_name = "TEXT", requires = "sqlstate", help_heading = FILTERS)]
     pub(crate) message: Option<String>,
-    /// Retry only tasks of this queue
-    #[arg(long, conflicts_with = "ids", help_heading = FILTERS)]
-    pub(crate) queue: Option<String>,
-    /// Retry only tasks whose name matches: * stands for any characters, ? for a single one
-    #[arg(long, value_name = "PATTERN", conflicts_with = "ids", help_heading = FILTERS)]
-    pub(crate) name: Option<String>,
-    /// Retry only tasks with this tag
-    #[arg(long, value_name = "TAG", conflicts_with = "ids", help_heading = FILTERS)]
-    pub(crate) tag: Option<String>,
-    #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with = "ids")]
+    #[command(flatten)]
+    pub(crate) tasks: TaskMatch,
+    #[arg(long, value_name = "DURATION", value_parser = duration, help_heading = FILTERS)]
     #[arg(help = since_help("Retry only tasks that ended in the last <DURATION>", ""))]
-    #[arg(help_heading = FILTERS)]
     pub(crate) since: Option<Duration>,
     #[command(flatten)]
     pub(crate) flags: BulkFlags,

@@ -1,6 +1,6 @@
 //! `pgmill doctor`: collects facts, and prints the findings of `health::doctor_checks`.
 
-use cli::{Failure, exit};
+use cli::{Exit, Failure, exit};
 use conninfo::Client;
 use health::doctor_checks::{self, CheckStatus, Finding};
 use queue::drift::Difference;
@@ -13,7 +13,7 @@ use serde_json::json;
 use terminal::visible;
 
 use crate::output::format::{counted, one_line, span};
-use crate::output::{Field, Output, Tone};
+use crate::output::{Output, Row, Tone};
 use crate::session::Session;
 
 /// Maximum number of characters shown of a definition that differs from `schema.sql`.
@@ -24,7 +24,7 @@ const DEFINITION_CHARS: usize = 160;
 /// # Errors
 /// Fails if the connection is lost. A check that the role lacks the privilege for becomes a finding
 /// instead of an error.
-pub(crate) async fn run(session: &mut Session, out: &Output) -> Result<u8, Failure> {
+pub(crate) async fn run(session: &mut Session, out: &Output) -> Exit {
     let server = doctor::server(&session.client).await?;
     let mut findings = vec![doctor_checks::server(&server)];
     let found = match schema::installed(&session.client).await {
@@ -71,16 +71,14 @@ fn merge(out: &Output, findings: &[Finding]) -> Result<(), Failure> {
     ]);
     let row = |finding: &Finding| {
         let (word, tone) = word(finding.status);
-        vec![
-            Field::new(word).tone(tone),
-            Field::new(finding.check),
-            Field::new(&finding.message),
-            Field::or_blank(finding.hint.as_deref()),
-        ]
+        Row::of("status", word)
+            .tone(tone)
+            .text("check", finding.check)
+            .text("message", &finding.message)
+            .maybe("hint", finding.hint.as_deref())
     };
     let listed = |it: &&Finding| matches!(it.status, CheckStatus::Warning | CheckStatus::Problem);
-    let rows = findings.iter().filter(listed).map(row).collect();
-    out.print_table(&["status", "check", "message", "hint"], rows)
+    out.print_table(findings.iter().filter(listed).map(row).collect())
 }
 
 fn word(status: CheckStatus) -> (&'static str, Tone) {

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use cli::{Failure, exit};
+use cli::{Exit, Failure};
 use conninfo::Client;
 use queue::QueueError;
 use queue::schema::{self, InstalledSchema, SCHEMA, VERSION};
@@ -19,7 +19,7 @@ use crate::session::Session;
 /// # Errors
 /// Fails if the schema is too new, if no migration leads from its version to this one, or if a
 /// needed privilege is missing.
-pub(crate) async fn run(session: &Session, out: &Output, dry_run: bool) -> Result<u8, Failure> {
+pub(crate) async fn run(session: &Session, out: &Output, dry_run: bool) -> Exit {
     let client = &session.client;
     let found = schema::installed(client).await.map_err(privilege_failure)?;
     let mut done = Upgrade::default();
@@ -41,8 +41,7 @@ pub(crate) async fn run(session: &Session, out: &Output, dry_run: bool) -> Resul
     applied.map_err(privilege_failure)?;
     // A dry run may find a schema without the function.
     let behind = if dry_run { Vec::new() } else { sequences_behind(client).await? };
-    report(out, found, dry_run, &done, &behind)?;
-    Ok(exit::OK)
+    report(out, found, dry_run, &done, &behind)
 }
 
 /// Returns the sequences that are behind their tables; none if the role may not ask. A role that may
@@ -66,16 +65,14 @@ fn report(
     dry_run: bool,
     done: &Upgrade,
     behind: &[SequenceBehind],
-) -> Result<(), Failure> {
+) -> Exit {
     let was = found.map(|found| found.version);
     let ahead: Vec<_> = upgrade::pending(MIGRATIONS, was.unwrap_or(VERSION)).collect();
-    if out.json {
-        let migrations: Vec<&str> = ahead.iter().map(|migration| migration.name).collect();
-        return out.document(&json!({
-            "dry_run": dry_run, "version": VERSION, "found": was, "migrations": migrations,
-            "lock_retries": done.lock_retries, "sequences_behind": behind,
-        }));
-    }
+    let migrations: Vec<&str> = ahead.iter().map(|migration| migration.name).collect();
+    let document = json!({
+        "dry_run": dry_run, "version": VERSION, "found": was, "migrations": migrations,
+        "lock_retries": done.lock_retries, "sequences_behind": behind,
+    });
     let text = match (was, dry_run) {
         (None, false) => format!(
             "installed schema version {VERSION}\nnext: start a worker, then try: enqueue --wait \
@@ -99,7 +96,7 @@ fn report(
         }
         (Some(_), _) => format!("schema version {VERSION} is already installed"),
     };
-    out.text(&format!("{text}{}", behind_text(behind)))
+    out.answer(document, format!("{text}{}", behind_text(behind)))
 }
 
 fn behind_text(behind: &[SequenceBehind]) -> String {

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use cli::{Failure, exit};
+use cli::{Exit, Failure, exit};
 use conninfo::{Client, ConnectionSource, ConnectionTarget, Environment, GenericClient};
 use queue::QueueError;
 use queue::profile::drop_profile;
@@ -13,25 +13,19 @@ use queue::target::{
 use serde_json::json;
 use terminal::{counted, exact_span};
 
-use crate::args::{TargetArgs, TargetCheck, TargetInit, TargetName, TargetVerb};
+use crate::args::{ObjectName, TargetArgs, TargetCheck, TargetInit, TargetVerb};
+use crate::database::profiles::members;
 use crate::fleet::queues::{describe_conditions, format_conditions};
-use crate::output::{Field, Output};
-use crate::session::{Session, begin_read_committed, commit_unless_dry_run};
-
-const HEADINGS: [&str; 7] =
-    ["target", "allowed", "readers", "receipts kept", "checked", "conditions", "description"];
+use crate::output::{Output, Row};
+use crate::session::{Action, Session, change, missing};
 
 /// Number of receipts that one statement looks for.
 const BATCH_SIZE: usize = 1000;
 
 /// Runs a subcommand of `pgmill target` in the queue's database.
-pub(crate) async fn run(
-    client: &mut Client,
-    out: &Output,
-    verb: &TargetVerb,
-) -> Result<u8, Failure> {
+pub(crate) async fn run(client: &mut Client, out: &Output, verb: &TargetVerb) -> Exit {
     match verb {
-        TargetVerb::List => list(client, out).await,
+        TargetVerb::List => out.list(&targets(client).await?, "there are no targets", row),
         TargetVerb::Set(args) => set(client, out, args).await,
         TargetVerb::Remove(args) => remove(client, out, args).await,
         TargetVerb::Check(args) => check(client, out, args).await,
@@ -44,7 +38,7 @@ pub(crate) async fn run(
 ///
 /// # Errors
 /// Fails if the role may not create a schema, or if a login does not exist.
-async fn init(client: &Client, out: &Output, args: &TargetInit) -> Result<u8, Failure> {
+async fn init(client: &Client, out: &Output, args: &TargetInit) -> Exit {
     let logins = args.logins.as_ref().map_or(&[][..], |logins| &logins.0);
     receipt::init(client, logins).await?;
     if out.json {
@@ -58,31 +52,19 @@ async fn init(client: &Client, out: &Output, args: &TargetInit) -> Result<u8, Fa
     Ok(exit::OK)
 }
 
-async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
-    let targets = targets(client).await?;
-    if out.json {
-        out.document(&targets)?;
-    } else if targets.is_empty() {
-        out.note("there are no targets");
-    } else {
-        let row = |target: &Target| {
-            vec![
-                Field::new(&target.name),
-                Field::new(target.allowed.join(", ")),
-                Field::count(target.readers),
-                Field::new(exact_span(target.receipts_kept_seconds)),
-                match (target.restored_at, target.checked_at) {
-                    (Some(at), _) => Field::new(format!("restored, found {at:.0}")),
-                    (None, Some(at)) => Field::new(format!("{at:.0}")),
-                    (None, None) => Field::new("never"),
-                },
-                Field::new(conditions(target)),
-                Field::or_blank(target.description.as_deref()),
-            ]
-        };
-        out.print_table(&HEADINGS, targets.iter().map(row).collect())?;
-    }
-    Ok(exit::OK)
+fn row(target: &Target) -> Row {
+    let checked = match (target.restored_at, target.checked_at) {
+        (Some(at), _) => format!("restored, found {at:.0}"),
+        (None, Some(at)) => format!("{at:.0}"),
+        (None, None) => "never".to_owned(),
+    };
+    Row::of("target", &target.name)
+        .text("allowed", target.allowed.join(", "))
+        .count("readers", target.readers)
+        .text("receipts kept", exact_span(target.receipts_kept_seconds))
+        .text("checked", checked)
+        .text("conditions", conditions(target))
+        .maybe("description", target.description.as_deref())
 }
 
 /// Formats the conditions of a target, and which of them does not hold.
@@ -96,85 +78,65 @@ fn conditions(target: &Target) -> String {
 ///
 /// # Errors
 /// Fails for a role that does not exist, for a profile in use, or without membership in mill_owner.
-async fn set(client: &mut Client, out: &Output, args: &TargetArgs) -> Result<u8, Failure> {
-    let transaction = begin_read_committed(client).await?;
-    let name = &args.name;
-    let allowed = args.allow.as_ref().map(|roles| roles.0.as_slice());
-    let kept = args.keep.as_ref().map(|keep| keep.0);
-    set_target(&transaction, name, allowed, args.description.as_deref(), kept).await?;
-    let was = find(&transaction, name).await?.map(|target| target.conditions).unwrap_or_default();
-    let conditions = args.conditions.merged(was);
-    if let Some(conditions) = conditions {
-        set_target_conditions(&transaction, name, conditions).await?;
-    }
-    let now = find(&transaction, name).await?;
-    commit_unless_dry_run(transaction, args.dry_run).await?;
-    let Some(now) = now else {
-        return Err(Failure::not_found(format!("target {name} no longer exists")));
-    };
-    if out.json {
-        out.document(&json!({ "dry_run": args.dry_run, "target": now }))?;
-        return Ok(exit::OK);
-    }
-    let verb = if args.dry_run { "would be" } else { "is" };
-    let allowed = match now.allowed.join(", ") {
-        none if none.is_empty() => "no role".to_owned(),
-        allowed => format!("members of {allowed}"),
-    };
+async fn set(client: &mut Client, out: &Output, args: &TargetArgs) -> Exit {
+    let TargetArgs { name, dry_run, .. } = args;
+    let (conditions, now) = change(client, *dry_run, async |to| {
+        let allowed = args.allow.as_ref().map(|roles| roles.0.as_slice());
+        let kept = args.keep.as_ref().map(|keep| keep.0);
+        set_target(to, name, allowed, args.description.as_deref(), kept).await?;
+        let was = find(to, name).await?.map(|target| target.conditions).unwrap_or_default();
+        let conditions = args.conditions.merged(was);
+        if let Some(conditions) = conditions {
+            set_target_conditions(to, name, conditions).await?;
+        }
+        Ok((conditions, find(to, name).await?.ok_or_else(|| missing("target", name))?))
+    })
+    .await?;
     let starts = conditions.map_or_else(String::new, |conditions| {
         format!("; its tasks start {}", describe_conditions(&conditions))
     });
-    out.text(&format!("target {name} {verb} open to {allowed}{starts}"))?;
-    if now.readers == 0 {
+    let (is, members) = (dry_run.or("would be", "is"), members(&now.allowed));
+    let code = out.answer(
+        json!({ "dry_run": dry_run, "target": now }),
+        format!("target {name} {is} open to {members}{starts}"),
+    )?;
+    if now.readers == 0 && !out.json {
         out.note(format!("no live worker has [targets.{name}] in its configuration"));
     }
-    Ok(exit::OK)
+    Ok(code)
 }
 
 /// Removes a target and its profile.
 ///
 /// # Errors
 /// Fails if there is no such target, if tasks or jobs use it, or without membership in mill_owner.
-async fn remove(client: &mut Client, out: &Output, args: &TargetName) -> Result<u8, Failure> {
-    known(client, &args.name).await?;
-    let transaction = begin_read_committed(client).await?;
-    drop_profile(&transaction, &args.name).await?;
-    commit_unless_dry_run(transaction, args.dry_run).await?;
-    report(out, args, "removed")
+async fn remove(client: &mut Client, out: &Output, args: &ObjectName) -> Exit {
+    Action { kind: "target", done: "removed" }
+        .run((client, out), args, async |to| {
+            // A profile that is no target stays.
+            let is_target = find(to, &args.name).await?.is_some();
+            Ok(is_target && drop_profile(to, &args.name).await?)
+        })
+        .await
 }
 
 /// Ends the problem of a restored target.
 ///
 /// # Errors
-/// Fails if there is no such target.
-async fn accept(client: &mut Client, out: &Output, args: &TargetName) -> Result<u8, Failure> {
-    known(client, &args.name).await?;
-    let transaction = begin_read_committed(client).await?;
-    let restored = accept_restored(&transaction, &args.name).await?;
-    commit_unless_dry_run(transaction, args.dry_run).await?;
-    if !restored {
-        return Err(Failure::new(exit::REFUSED, format!("target {} was not restored", args.name)));
-    }
-    report(out, args, "accepted")
-}
-
-fn report(out: &Output, args: &TargetName, done: &str) -> Result<u8, Failure> {
-    let TargetName { name, dry_run } = args;
-    if out.json {
-        out.document(&json!({ "target": name, "dry_run": dry_run, done: true }))?;
-    } else {
-        let verb = if *dry_run { format!("would be {done}") } else { done.to_owned() };
-        out.text(&format!("target {name} {verb}"))?;
-    }
-    Ok(exit::OK)
-}
-
-/// Fails if there is no such target.
-async fn known(client: &Client, name: &str) -> Result<(), Failure> {
-    if find(client, name).await?.is_some() {
-        return Ok(());
-    }
-    Err(Failure::not_found(format!("there is no target {name}")).hint("pgmill target list"))
+/// Fails if there is no such target, or if it was not restored.
+async fn accept(client: &mut Client, out: &Output, args: &ObjectName) -> Exit {
+    Action { kind: "target", done: "accepted" }
+        .run((client, out), args, async |to| {
+            if find(to, &args.name).await?.is_none() {
+                return Ok(false);
+            }
+            if !accept_restored(to, &args.name).await? {
+                let message = format!("target {} was not restored", args.name);
+                return Err(Failure::new(exit::REFUSED, message));
+            }
+            Ok(true)
+        })
+        .await
 }
 
 async fn find(client: &impl GenericClient, name: &str) -> Result<Option<Target>, QueueError> {
@@ -185,8 +147,8 @@ async fn find(client: &impl GenericClient, name: &str) -> Result<Option<Target>,
 ///
 /// # Errors
 /// Fails if the target is unreachable, or without privileges there.
-async fn check(client: &Client, out: &Output, args: &TargetCheck) -> Result<u8, Failure> {
-    known(client, &args.name).await?;
+async fn check(client: &Client, out: &Output, args: &TargetCheck) -> Exit {
+    find(client, &args.name).await?.ok_or_else(|| missing("target", &args.name))?;
     let source = ConnectionSource::File(args.target_url_file.clone());
     let place = ConnectionTarget::from_source(Some(source), &Environment::from_process())?
         .with_safe_search_path();
@@ -208,15 +170,12 @@ async fn check(client: &Client, out: &Output, args: &TargetCheck) -> Result<u8, 
             &json!({ "target": args.name, "compared": successes.len(), "missing": tasks }),
         )?;
     } else {
-        let compared =
-            counted(i64::try_from(successes.len()).unwrap_or(i64::MAX), "succeeded task");
+        let compared = counted(successes.len(), "succeeded task");
         out.note(format!("{compared} compared, {} without a receipt", lost.len()));
         let row = |it: &&Success| {
-            vec![Field::new(it.task.to_string()), Field::new(format!("{:.0}", it.finished_at))]
+            Row::of("task", it.task).text("finished", format!("{:.0}", it.finished_at))
         };
-        if !lost.is_empty() {
-            out.print_table(&["task", "finished"], lost.iter().map(row).collect())?;
-        }
+        out.print_table(lost.iter().map(row).collect())?;
     }
     Ok(if lost.is_empty() { exit::OK } else { exit::FAILURE })
 }

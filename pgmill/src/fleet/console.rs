@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cli::{Failure, exit};
+use cli::{Exit, Failure, exit};
 use console::{
     BoundConsole, Console, ContextDatabase, Options, Refusal, RefusalObserver, StartError,
 };
@@ -26,7 +26,7 @@ const PRINT_INTERVAL: Duration = Duration::from_secs(60);
 /// # Errors
 /// Fails for an invalid token file or contexts file, an address that cannot be bound, or a failed
 /// connection to a single database.
-pub(crate) async fn run(global: &Global, args: &ConsoleArgs) -> Result<u8, Failure> {
+pub(crate) async fn run(global: &Global, args: &ConsoleArgs) -> Exit {
     let options = args.flags.options(args.listen).map_err(failure)?;
     let console = open(global, options).await?;
     print_stderr(format_args!("console listening at {}", console.url()?));

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use cli::{Failure, exit};
+use cli::{Exit, Failure, exit};
 use conninfo::Client;
 use import::csv::{LineError, records};
 use queue::Priority;
@@ -11,10 +11,10 @@ use queue::group::{self, Group};
 use serde_json::json;
 use terminal::label;
 
-use crate::args::{GroupArgs, GroupImportArgs, parse_max_running, parse_period};
+use crate::args::{DryRun, GroupArgs, GroupImportArgs, parse_max_running, parse_period};
 use crate::fleet::group_settings::{apply, period};
-use crate::output::{Field, Output};
-use crate::session::{begin_read_committed, commit_unless_dry_run};
+use crate::output::{Output, Row};
+use crate::session::change;
 
 /// The columns, each with its other names.
 const COLUMNS: [(&str, &[&str]); 7] = [
@@ -38,40 +38,38 @@ struct GroupLine {
 ///
 /// # Errors
 /// Fails if the file cannot be read, or if a line has an error.
-pub(super) async fn run(
-    client: &mut Client,
-    out: &Output,
-    args: &GroupImportArgs,
-) -> Result<u8, Failure> {
+pub(super) async fn run(client: &mut Client, out: &Output, args: &GroupImportArgs) -> Exit {
     let file = args.file.display();
     let text = std::fs::read_to_string(&args.file)
         .map_err(|error| Failure::usage(format!("{file}: {error}")))?;
     let groups = groups(&text).map_err(|errors| in_lines(&args.file, &errors))?;
-    let transaction = begin_read_committed(client).await?;
-    let before = group::groups(&transaction).await?;
-    let mut results = Vec::new();
-    for GroupLine { line, args: settings } in &groups {
-        let old = before.iter().find(|group| group.name == settings.name);
-        let result = match old {
-            None => "new",
-            Some(old) if changes(settings, old) => "changed",
-            Some(_) => "unchanged",
-        };
-        if result != "unchanged" {
-            let applied = apply(&transaction, settings).await;
-            applied.map_err(|failure| failure.at(&format!("{file}:{line}")))?;
+    let results = change(client, args.dry_run, async |to| {
+        let before = group::groups(to).await?;
+        let mut results = Vec::new();
+        for GroupLine { line, args: settings } in &groups {
+            let old = before.iter().find(|group| group.name == settings.name);
+            let result = match old {
+                None => "new",
+                Some(old) if changes(settings, old) => "changed",
+                Some(_) => "unchanged",
+            };
+            if result != "unchanged" {
+                let applied = apply(to, settings).await;
+                applied.map_err(|failure| failure.at(&format!("{file}:{line}")))?;
+            }
+            results.push((settings.name.as_str(), result));
         }
-        results.push((settings.name.as_str(), result));
-    }
-    commit_unless_dry_run(transaction, args.dry_run).await?;
+        Ok(results)
+    })
+    .await?;
     if out.json {
         let groups = results.iter().map(|(name, result)| json!({"group": name, "result": result}));
         let groups: Vec<_> = groups.collect();
         out.document(&json!({ "dry_run": args.dry_run, "groups": groups }))?;
     } else {
-        let row = |(name, result): &(&str, &str)| vec![Field::new(name), Field::new(result)];
-        let heading = if args.dry_run { "would be" } else { "result" };
-        out.print_table(&["group", heading], results.iter().map(row).collect())?;
+        let heading = args.dry_run.or("would be", "result");
+        let row = |(name, result): &(&str, &str)| Row::of("group", name).text(heading, result);
+        out.print_table(results.iter().map(row).collect())?;
     }
     Ok(exit::OK)
 }
@@ -167,7 +165,7 @@ fn settings(columns: &[&str], fields: &[String]) -> Result<GroupArgs, String> {
         max_running: max_running.map_err(|it| in_column("max_running", it))?,
         active: active.map_err(|it| in_column("active", it))?,
         zone: field("zone").unwrap_or("UTC").to_owned(),
-        dry_run: false,
+        dry_run: DryRun::default(),
     })
 }
 

@@ -3,7 +3,7 @@
 //! Writes HTTP/1.1 to a socket without an HTTP library: the request is always the same, and the
 //! response is one line.
 
-use cli::{Failure, exit};
+use cli::{Exit, Failure, exit};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -19,7 +19,7 @@ const MAX_BYTES: u64 = 64 * 1024;
 ///
 /// # Errors
 /// Fails if no response arrives in time, or if the response is not HTTP.
-pub(crate) async fn run(out: &Output, args: &HealthArgs) -> Result<u8, Failure> {
+pub(crate) async fn run(out: &Output, args: &HealthArgs) -> Exit {
     let HealthUrl { place, path } = &args.page;
     let url = format!("http://{place}{path}");
     let answered = match timeout(args.timeout, ask(&args.page)).await {
@@ -43,11 +43,10 @@ pub(crate) async fn run(out: &Output, args: &HealthArgs) -> Result<u8, Failure> 
         }
     };
     let healthy = status == 200;
-    if out.json {
-        out.document(&json!({ "url": url, "healthy": healthy, "status": status, "answer": text }))?;
-    } else {
-        out.text(&format!("{status} {text}"))?;
-    }
+    out.answer(
+        json!({ "url": url, "healthy": healthy, "status": status, "answer": text }),
+        format!("{status} {text}"),
+    )?;
     Ok(if healthy { exit::OK } else { exit::FAILURE })
 }
 

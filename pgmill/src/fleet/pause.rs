@@ -1,27 +1,22 @@
 //! `pgmill pause` and `pgmill resume`: maintenance windows of the whole fleet.
 
-use cli::{Failure, exit};
+use cli::{Exit, Failure};
 use conninfo::Client;
 use jiff::Timestamp;
 use queue::maintenance::{self, MaintenanceWindow, PauseRequest};
 use queue::task_queries;
 use serde_json::json;
-use terminal::visible;
 
 use crate::args::{PauseArgs, ResumeArgs};
 use crate::output::Output;
 use crate::output::format::{counted, instant, local_time, relative_time};
-use crate::session::{begin_read_committed, commit_unless_dry_run};
+use crate::session::change;
 
 /// Pauses the fleet, now or at a planned time.
 ///
 /// # Errors
 /// Fails if the pause would end before it begins.
-pub(crate) async fn pause(
-    client: &mut Client,
-    out: &Output,
-    args: &PauseArgs,
-) -> Result<u8, Failure> {
+pub(crate) async fn pause(client: &mut Client, out: &Output, args: &PauseArgs) -> Exit {
     let now = task_queries::now(client).await?;
     let request = PauseRequest {
         from: instant("--from", args.from.as_ref(), now)?,
@@ -29,51 +24,44 @@ pub(crate) async fn pause(
         length: args.length,
         reason: args.reason.clone(),
     };
-    let transaction = begin_read_committed(client).await?;
-    let id = maintenance::pause_fleet(&transaction, &request).await?;
-    let windows = maintenance::windows(&transaction).await?;
-    commit_unless_dry_run(transaction, args.dry_run).await?;
-    let window = windows.iter().find(|window| window.id == id);
-    if out.json {
-        out.document(&json!({ "dry_run": args.dry_run, "window": window }))?;
-    } else if let Some(window) = window {
-        let would = if args.dry_run { "would be" } else { "is" };
-        out.text(&format!("the fleet {would} paused {}", period(window, now)))?;
-    }
-    Ok(exit::OK)
+    let window = change(client, args.dry_run, async |to| {
+        let id = maintenance::pause_fleet(to, &request).await?;
+        Ok(maintenance::windows(to).await?.into_iter().find(|window| window.id == id))
+    })
+    .await?;
+    let would = args.dry_run.or("would be", "is");
+    let period = window.as_ref().map(|it| period(it, now)).unwrap_or_default();
+    out.answer(
+        json!({ "dry_run": args.dry_run, "window": window }),
+        format!("the fleet {would} paused {period}"),
+    )
 }
 
 /// Ends the pause of the fleet.
 ///
 /// # Errors
 /// Fails if the fleet is not paused, and with `--planned`, if no pause is planned either.
-pub(crate) async fn resume(
-    client: &mut Client,
-    out: &Output,
-    args: &ResumeArgs,
-) -> Result<u8, Failure> {
-    let transaction = begin_read_committed(client).await?;
-    let ended = maintenance::resume_fleet(&transaction, args.planned).await?;
-    let windows = maintenance::windows(&transaction).await?;
-    commit_unless_dry_run(transaction, args.dry_run).await?;
+pub(crate) async fn resume(client: &mut Client, out: &Output, args: &ResumeArgs) -> Exit {
+    let (ended, windows) = change(client, args.dry_run, async |to| {
+        let ended = maintenance::resume_fleet(to, args.planned).await?;
+        Ok((ended, maintenance::windows(to).await?))
+    })
+    .await?;
     if ended == 0 {
         let failure = Failure::not_found("the fleet is not paused");
         return Err(match windows.len() {
             0 => failure,
             planned => failure.hint(format!(
                 "{} planned; pgmill resume --planned removes planned pauses.",
-                counted(planned as u64, "pause")
+                counted(planned, "pause")
             )),
         });
     }
-    if out.json {
-        out.document(&json!({ "dry_run": args.dry_run, "ended": ended, "planned": windows }))?;
-        return Ok(exit::OK);
-    }
-    let would = if args.dry_run { "would be " } else { "" };
-    let ended = counted(i64::from(ended), "pause");
-    out.text(&format!("{ended} {would}ended; {} planned", windows.len()))?;
-    Ok(exit::OK)
+    let (would, planned) = (args.dry_run.or("would be ", ""), windows.len());
+    out.answer(
+        json!({ "dry_run": args.dry_run, "ended": ended, "planned": windows }),
+        format!("{} {would}ended; {planned} planned", counted(ended, "pause")),
+    )
 }
 
 /// Describes a planned window, or one in force, in one line.
@@ -88,6 +76,6 @@ pub(crate) fn period(window: &MaintenanceWindow, now: Timestamp) -> String {
         || "until pgmill resume".to_owned(),
         |at| format!("until {} ({})", local_time(at), relative_time(at, now)),
     );
-    let reason = window.reason.as_ref().map(|reason| format!(": {}", visible(reason)));
+    let reason = window.reason.as_ref().map(|reason| format!(": {}", terminal::visible(reason)));
     format!("{start}{end}{}", reason.unwrap_or_default())
 }

@@ -1,23 +1,24 @@
 //! `pgmill queue purge`: cancels everything that waits in a queue.
 
-use cli::{Failure, exit};
+use cli::{Exit, Failure, exit};
 use conninfo::Client;
 use queue::TaskId;
 use queue::purge::{self, PurgedChunk};
 use serde::Serialize;
 use terminal::{bulk_bar, print_stderr};
+use tokio_postgres::Transaction;
 
-use crate::args::QueuePurgeArgs;
+use crate::args::{DryRun, QueuePurgeArgs};
 use crate::output::Output;
 use crate::output::format::counted;
-use crate::session::{begin_read_committed, commit_unless_dry_run};
+use crate::session::change;
 use crate::tasks::actions::confirm;
 
 /// The result of a purge, or of its dry run.
 #[derive(Debug, Serialize)]
 struct PurgeReport<'a> {
     queue: &'a str,
-    dry_run: bool,
+    dry_run: DryRun,
     /// Whether the command ended before it had reached the last task.
     interrupted: bool,
     /// Number of tasks that waited at the start.
@@ -30,11 +31,7 @@ struct PurgeReport<'a> {
 ///
 /// # Errors
 /// Fails if no task waits in the queue, or if confirmation is needed without a terminal.
-pub(crate) async fn run(
-    client: &mut Client,
-    out: &Output,
-    args: &QueuePurgeArgs,
-) -> Result<u8, Failure> {
+pub(crate) async fn run(client: &mut Client, out: &Output, args: &QueuePurgeArgs) -> Exit {
     let name = args.queue.as_str();
     let found = purge::waiting_tasks(client, name).await?;
     let Some(up_to) = found.last_id else {
@@ -49,7 +46,7 @@ pub(crate) async fn run(
         waiting: found.tasks,
         cancelled: 0,
     };
-    if args.flags.dry_run {
+    if args.flags.dry_run.is_set() {
         print(out, &report)?;
         return Ok(exit::OK);
     }
@@ -68,19 +65,6 @@ pub(crate) async fn run(
     Ok(if report.interrupted { exit::INTERRUPTED } else { exit::OK })
 }
 
-/// Cancels one chunk in a transaction.
-async fn purge_chunk(
-    client: &mut Client,
-    queue: &str,
-    after: TaskId,
-    up_to: TaskId,
-) -> Result<PurgedChunk, Failure> {
-    let transaction = begin_read_committed(client).await?;
-    let chunk = purge::purge_chunk(&transaction, queue, after, up_to).await?;
-    commit_unless_dry_run(transaction, false).await?;
-    Ok(chunk)
-}
-
 async fn chunks(
     client: &mut Client,
     report: &mut PurgeReport<'_>,
@@ -91,7 +75,11 @@ async fn chunks(
     let mut after = TaskId(0);
     while !report.interrupted {
         bar.set_position(report.cancelled.unsigned_abs());
-        let mut chunk = std::pin::pin!(purge_chunk(client, report.queue, after, up_to));
+        let (queue, from) = (report.queue, after);
+        let purge = async move |to: &mut Transaction<'_>| {
+            Ok(purge::purge_chunk(to, queue, from, up_to).await?)
+        };
+        let mut chunk = std::pin::pin!(change(client, DryRun::default(), purge));
         let PurgedChunk { cancelled, last_id } = tokio::select! {
             done = &mut chunk => done?,
             _ = &mut interrupt => {
@@ -118,7 +106,7 @@ fn print(out: &Output, report: &PurgeReport<'_>) -> Result<(), Failure> {
         return out.document(report);
     }
     let count = |tasks: i64| counted(tasks.unsigned_abs(), "waiting task");
-    out.text(&if report.dry_run {
+    out.text(&if report.dry_run.is_set() {
         format!("{} of queue {} would be cancelled", count(report.waiting), report.queue)
     } else if report.interrupted {
         format!(

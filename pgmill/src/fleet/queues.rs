@@ -1,6 +1,6 @@
 //! `pgmill queue`: lists, pauses, resumes and configures queues.
 
-use cli::{Failure, exit};
+use cli::{Exit, Failure};
 use conninfo::{Client, GenericClient};
 use queue::queue_status::{self, QueueConditions, QueueStatus};
 use queue::{LimitKind, QueueError, operate};
@@ -10,20 +10,16 @@ use crate::args::{QueueArgs, QueuePauseArgs, QueueSetArgs, QueueVerb};
 use crate::fleet::capacity::{apply_limits, format_rate};
 use crate::fleet::purge;
 use crate::output::format::{counted, span};
-use crate::output::{Field, Output, Tone};
-use crate::session::{begin_read_committed, commit_unless_dry_run};
-
-const HEADINGS: [&str; 8] =
-    ["queue", "pending", "oldest", "running", "longest", "scheduled", "blocked", ""];
+use crate::output::{Output, Row};
+use crate::session::change;
 
 /// Runs a subcommand of `pgmill queue`.
-pub(crate) async fn run(
-    client: &mut Client,
-    out: &Output,
-    verb: &QueueVerb,
-) -> Result<u8, Failure> {
+pub(crate) async fn run(client: &mut Client, out: &Output, verb: &QueueVerb) -> Exit {
     match verb {
-        QueueVerb::List => list(client, out).await,
+        QueueVerb::List => {
+            let queues = queue_status::queues(client).await?;
+            out.list(&queues, "no queue has live tasks or settings", row)
+        }
         QueueVerb::Pause(args) => pause(client, out, args).await,
         QueueVerb::Resume(args) => resume(client, out, args).await,
         QueueVerb::Set(args) => set(client, out, args).await,
@@ -32,43 +28,18 @@ pub(crate) async fn run(
     }
 }
 
-/// Lists queues.
-async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
-    let queues = queue_status::queues(client).await?;
-    if out.json {
-        out.document(&queues)?;
-    } else if queues.is_empty() {
-        out.note("no queue has live tasks or settings");
-    } else {
-        out.print_table(&HEADINGS, rows(&queues))?;
-    }
-    Ok(exit::OK)
-}
-
-pub(crate) fn table(out: &Output, queues: &[QueueStatus]) -> String {
-    out.table(&HEADINGS, rows(queues))
-}
-
-fn rows(queues: &[QueueStatus]) -> Vec<Vec<Field>> {
-    let row = |status: &QueueStatus| {
-        vec![
-            Field::new(&status.queue),
-            Field::count(status.pending),
-            // A task can become pending shortly before it is due. Its age is then negative, and
-            // shown as 0.
-            Field::or_blank(status.oldest_pending_seconds.map(span)),
-            Field::count(status.running),
-            Field::or_blank(status.longest_running_seconds.map(span)),
-            Field::count(status.scheduled),
-            Field::count(status.blocked),
-            Field::new(settings(status)).tone(if status.paused || status.held_back.is_some() {
-                Tone::Warning
-            } else {
-                Tone::Plain
-            }),
-        ]
-    };
-    queues.iter().map(row).collect()
+/// The row of a queue. A task can become pending shortly before it is due. Its age is then negative,
+/// and shown as 0.
+pub(crate) fn row(status: &QueueStatus) -> Row {
+    Row::of("queue", &status.queue)
+        .count("pending", status.pending)
+        .maybe("oldest", status.oldest_pending_seconds.map(span))
+        .count("running", status.running)
+        .maybe("longest", status.longest_running_seconds.map(span))
+        .count("scheduled", status.scheduled)
+        .count("blocked", status.blocked)
+        .text("", settings(status))
+        .warn_if(status.paused || status.held_back.is_some())
 }
 
 /// Refuses a name that no task, setting or worker has, unless it is to be created: it is probably
@@ -85,111 +56,98 @@ async fn check_known(client: &impl GenericClient, name: &str, create: bool) -> R
 ///
 /// # Errors
 /// Fails if the queue has no settings, or while live tasks have its limit.
-async fn remove(client: &mut Client, out: &Output, args: &QueueArgs) -> Result<u8, Failure> {
-    let transaction = begin_read_committed(client).await?;
-    let removed = operate::remove_queue(&transaction, &args.name).await?;
-    commit_unless_dry_run(transaction, args.dry_run).await?;
-    if !removed {
-        return Err(Failure::not_found(format!("queue {} has no settings", args.name))
-            .hint("pgmill queue list"));
+async fn remove(client: &mut Client, out: &Output, args: &QueueArgs) -> Exit {
+    let QueueArgs { name, dry_run } = args;
+    if !change(client, *dry_run, async |to| Ok(operate::remove_queue(to, name).await?)).await? {
+        return Err(
+            Failure::not_found(format!("queue {name} has no settings")).hint("pgmill queue list")
+        );
     }
-    if out.json {
-        out.document(&json!({ "queue": args.name, "dry_run": args.dry_run, "removed": true }))?;
-    } else {
-        let verb = if args.dry_run { "would be removed" } else { "removed" };
-        out.text(&format!("settings of queue {} {verb}", args.name))?;
-    }
-    Ok(exit::OK)
+    let would = dry_run.or("would be ", "");
+    out.answer(
+        json!({ "queue": name, "dry_run": dry_run, "removed": true }),
+        format!("settings of queue {name} {would}removed"),
+    )
 }
 
 /// Stops claiming from a queue.
 ///
 /// # Errors
 /// Fails for an unknown queue, unless it is to be created.
-async fn pause(client: &mut Client, out: &Output, args: &QueuePauseArgs) -> Result<u8, Failure> {
-    let QueuePauseArgs { queue: args, create } = args;
-    let transaction = begin_read_committed(client).await?;
-    check_known(&transaction, &args.name, *create).await?;
-    let found = find(&transaction, &args.name).await?;
-    operate::pause(&transaction, &args.name).await?;
-    commit_unless_dry_run(transaction, args.dry_run).await?;
+async fn pause(client: &mut Client, out: &Output, args: &QueuePauseArgs) -> Exit {
+    let QueuePauseArgs { queue: QueueArgs { name, dry_run }, create } = args;
+    let found = change(client, *dry_run, async |to| {
+        check_known(to, name, *create).await?;
+        let found = find(to, name).await?;
+        operate::pause(to, name).await?;
+        Ok(found)
+    })
+    .await?;
     let (was, pending, running) =
-        found.as_ref().map_or((false, 0, 0), |queue| (queue.paused, queue.pending, queue.running));
-    if out.json {
-        return answer(out, args, (was, true));
-    }
-    let verb = match (was, args.dry_run) {
-        (true, _) => "already paused",
-        (false, true) => "would be paused",
-        (false, false) => "paused",
-    };
-    out.text(&format!(
-        "queue {} {verb}: {} not claimed, {} {}",
-        args.name,
-        counted(pending, "pending task"),
-        counted(running, "running task"),
-        if running == 1 { "continues" } else { "continue" }
-    ))?;
-    Ok(exit::OK)
+        found.map_or((false, 0, 0), |queue| (queue.paused, queue.pending, queue.running));
+    let verb = if was { "already paused" } else { dry_run.or("would be paused", "paused") };
+    out.answer(
+        json!({ "queue": name, "dry_run": dry_run, "was_paused": was, "paused": true }),
+        format!(
+            "queue {name} {verb}: {} not claimed, {} {}",
+            counted(pending, "pending task"),
+            counted(running, "running task"),
+            if running == 1 { "continues" } else { "continue" }
+        ),
+    )
 }
 
 /// Resumes claiming from a queue.
 ///
 /// # Errors
 /// Fails if there is no such queue.
-async fn resume(client: &mut Client, out: &Output, args: &QueueArgs) -> Result<u8, Failure> {
-    let transaction = begin_read_committed(client).await?;
-    let Some(found) = find(&transaction, &args.name).await? else {
-        return Err(Failure::not_found(format!(
-            "queue {} has no live tasks and no settings",
-            args.name
-        ))
-        .hint("pgmill queue list"));
-    };
-    operate::resume(&transaction, &args.name).await?;
-    commit_unless_dry_run(transaction, args.dry_run).await?;
-    if out.json {
-        return answer(out, args, (found.paused, false));
-    }
+async fn resume(client: &mut Client, out: &Output, args: &QueueArgs) -> Exit {
+    let QueueArgs { name, dry_run } = args;
+    let found = change(client, *dry_run, async |to| {
+        let found = find(to, name).await?.ok_or_else(|| {
+            Failure::not_found(format!("queue {name} has no live tasks and no settings"))
+                .hint("pgmill queue list")
+        })?;
+        operate::resume(to, name).await?;
+        Ok(found)
+    })
+    .await?;
     let pending = counted(found.pending, "pending task");
-    out.text(&match (found.paused, args.dry_run) {
-        (false, _) => format!("queue {} was not paused", args.name),
-        (true, true) => format!("queue {} would be resumed: {pending}", args.name),
-        (true, false) => format!("queue {} resumed: {pending}", args.name),
-    })?;
-    Ok(exit::OK)
+    let text = match found.paused {
+        false => format!("queue {name} was not paused"),
+        true => format!("queue {name} {}resumed: {pending}", dry_run.or("would be ", "")),
+    };
+    let was = found.paused;
+    let document = json!({ "queue": name, "dry_run": dry_run, "was_paused": was, "paused": false });
+    out.answer(document, text)
 }
 
 /// Changes the settings of a queue, all of them or none.
 ///
 /// # Errors
 /// Fails for an unknown queue, unless it is to be created, and if the database refuses a setting.
-async fn set(client: &mut Client, out: &Output, args: &QueueSetArgs) -> Result<u8, Failure> {
-    let transaction = begin_read_committed(client).await?;
-    check_known(&transaction, &args.name, args.create).await?;
-    let was = find(&transaction, &args.name).await?;
-    let mut parts = Vec::new();
-    if let Some(budget) = args.shared_commit.map(|budget| budget.0) {
-        operate::set_shared_commit(&transaction, &args.name, budget).await?;
-        parts.push(budget.map_or("commit separately".to_owned(), |budget| {
-            format!("share commits for up to {}", span(budget.as_secs_f64()))
-        }));
-    }
-    let on = (LimitKind::Queue, args.name.as_str());
-    parts.extend(apply_limits(&transaction, on, args.limits).await?);
-    parts.extend(set_storage(&transaction, args).await?);
-    parts.extend(set_conditions(&transaction, args, was.as_ref()).await?);
-    let now = if out.json { find(&transaction, &args.name).await? } else { None };
-    commit_unless_dry_run(transaction, args.dry_run).await?;
-    if out.json {
-        out.document(&json!({
-            "queue": args.name, "dry_run": args.dry_run, "was": was, "now": now,
-        }))?;
-        return Ok(exit::OK);
-    }
-    let would = if args.dry_run { " would" } else { "" };
-    out.text(&format!("tasks of queue {}{would} {}", args.name, parts.join(", and ")))?;
-    Ok(exit::OK)
+async fn set(client: &mut Client, out: &Output, args: &QueueSetArgs) -> Exit {
+    let QueueSetArgs { name, dry_run, .. } = args;
+    let (was, now, parts) = change(client, *dry_run, async |to| {
+        check_known(to, name, args.create).await?;
+        let was = find(to, name).await?;
+        let mut parts = Vec::new();
+        if let Some(budget) = args.shared_commit.map(|budget| budget.0) {
+            operate::set_shared_commit(to, name, budget).await?;
+            parts.push(budget.map_or("commit separately".to_owned(), |budget| {
+                format!("share commits for up to {}", span(budget.as_secs_f64()))
+            }));
+        }
+        parts.extend(apply_limits(to, (LimitKind::Queue, name), args.limits).await?);
+        parts.extend(set_storage(to, args).await?);
+        parts.extend(set_conditions(to, args, was.as_ref()).await?);
+        Ok((was, if out.json { find(to, name).await? } else { None }, parts))
+    })
+    .await?;
+    out.answer(
+        json!({ "queue": name, "dry_run": dry_run, "was": was, "now": now }),
+        format!("tasks of queue {name}{} {}", dry_run.or(" would", ""), parts.join(", and ")),
+    )
 }
 
 /// Sets what is stored of finished tasks. Returns the changes in words.
@@ -261,11 +219,4 @@ fn settings(status: &QueueStatus) -> String {
 
 async fn find(client: &impl GenericClient, name: &str) -> Result<Option<QueueStatus>, Failure> {
     Ok(queue_status::queues(client).await?.into_iter().find(|status| status.queue == name))
-}
-
-fn answer(out: &Output, args: &QueueArgs, (was, paused): (bool, bool)) -> Result<u8, Failure> {
-    out.document(&json!({
-        "queue": args.name, "dry_run": args.dry_run, "was_paused": was, "paused": paused,
-    }))?;
-    Ok(exit::OK)
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cli::{Failure, exit};
+use cli::{Exit, exit};
 use conninfo::Client;
 use health::problems::{self, FleetFacts, ProblemSubject, QueueBacklog, Severity};
 use jiff::Timestamp;
@@ -19,7 +19,7 @@ use terminal::visible;
 
 use crate::fleet::{pause, queues, workers};
 use crate::output::format::{counted, outcome_tone, span};
-use crate::output::{Field, Output, Tone};
+use crate::output::{Output, Row, Tone};
 
 /// Period in which outcomes are counted.
 pub(crate) const LAST: Duration = Duration::from_secs(60 * 60);
@@ -65,7 +65,7 @@ impl FleetStatus {
 
 /// Prints the screen. The exit code does not depend on the problems, unlike the exit code of
 /// `pgmill doctor`.
-pub(crate) async fn run(client: &Client, out: &Output) -> Result<u8, Failure> {
+pub(crate) async fn run(client: &Client, out: &Output) -> Exit {
     let status = FleetStatus::query(client, history::outcomes(client, LAST).await?).await?;
     let mut problems = problems(&status);
     for problem in &mut problems {
@@ -79,7 +79,7 @@ pub(crate) async fn run(client: &Client, out: &Output) -> Result<u8, Failure> {
         }))?;
     } else if out.is_merged() {
         out.counts(summary(&status, &problems));
-        out.print_table(&PROBLEM_HEADINGS, problem_rows(&problems))?;
+        out.print_table(problems.iter().map(problem_row).collect())?;
     } else {
         out.text(&screen(out, &status, &problems))?;
     }
@@ -182,18 +182,12 @@ pub(crate) fn severity_tone(severity: Severity) -> Tone {
     }
 }
 
-const PROBLEM_HEADINGS: [&str; 4] = ["severity", "since", "problem", "next"];
-
-fn problem_rows(problems: &[Problem]) -> Vec<Vec<Field>> {
-    let row = |problem: &Problem| {
-        vec![
-            Field::new(problem.severity).tone(severity_tone(problem.severity)),
-            Field::new(span(problem.age_seconds)),
-            Field::new(&problem.message),
-            Field::new(&problem.next),
-        ]
-    };
-    problems.iter().map(row).collect()
+fn problem_row(problem: &Problem) -> Row {
+    Row::of("severity", problem.severity)
+        .tone(severity_tone(problem.severity))
+        .text("since", span(problem.age_seconds))
+        .text("problem", &problem.message)
+        .text("next", &problem.next)
 }
 
 fn screen(out: &Output, status: &FleetStatus, problems: &[Problem]) -> String {
@@ -201,19 +195,20 @@ fn screen(out: &Output, status: &FleetStatus, problems: &[Problem]) -> String {
     if problems.is_empty() {
         parts.push(out.paint("no problems", Tone::Success));
     } else {
-        parts.push(out.table(&PROBLEM_HEADINGS, problem_rows(problems)));
+        parts.push(out.table(problems.iter().map(problem_row).collect()));
     }
     let planned = status.sources.windows.iter().filter(|window| !window.is_active);
     parts.extend(planned.map(|it| format!("pause planned {}", pause::period(it, status.now))));
     parts.push(if status.queues.is_empty() {
         "no live tasks".to_owned()
     } else {
-        queues::table(out, &status.queues)
+        out.table(status.queues.iter().map(queues::row).collect())
     });
     parts.push(if status.workers.is_empty() {
         "no workers registered".to_owned()
     } else {
-        format!("{}\n\n{}", fleet(&status.workers), workers::table(out, &status.workers))
+        let table = out.table(status.workers.iter().map(workers::row).collect());
+        format!("{}\n\n{table}", fleet(&status.workers))
     });
     if !status.sources.limits.is_empty() {
         parts.push(waiting_limits(out, &status.sources.limits, status.now));
@@ -227,13 +222,11 @@ fn waiting_limits(out: &Output, limits: &[WaitingLimit], now: Timestamp) -> Stri
     let row = |limit: &WaitingLimit| {
         let since = now.duration_since(limit.since).as_secs_f64();
         let more = if limit.more { "+" } else { "" };
-        vec![
-            Field::new(problems::describe_limit(limit, now)),
-            Field::new(format!("{}{more}", limit.tasks)),
-            Field::new(span(since)),
-        ]
+        Row::of("limit", problems::describe_limit(limit, now))
+            .text("waiting", format!("{}{more}", limit.tasks))
+            .text("longest", span(since))
     };
-    out.table(&["limit", "waiting", "longest"], limits.iter().map(row).collect())
+    out.table(limits.iter().map(row).collect())
 }
 
 /// Counts the live workers and their busy readers.

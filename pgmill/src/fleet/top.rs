@@ -21,7 +21,7 @@ mod tests;
 
 use std::io::{self, IsTerminal};
 
-use cli::{Failure, exit};
+use cli::{Exit, Failure, exit};
 use crossterm::event::{Event, EventStream, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use futures_util::StreamExt;
 use ratatui::DefaultTerminal;
@@ -39,12 +39,7 @@ use state::{State, Step};
 ///
 /// # Errors
 /// Fails without a terminal.
-pub(crate) async fn run(
-    session: Session,
-    global: &Global,
-    out: &Output,
-    args: &TopArgs,
-) -> Result<u8, Failure> {
+pub(crate) async fn run(session: Session, global: &Global, out: &Output, args: &TopArgs) -> Exit {
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         return Err(Failure::usage("top requires a terminal")
             .hint("Use pgmill status, or pgmill status --json."));

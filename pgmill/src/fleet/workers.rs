@@ -1,6 +1,6 @@
 //! `pgmill worker`: lists workers, and makes them stop claiming or claim again.
 
-use cli::{Failure, exit};
+use cli::{Exit, Failure, exit};
 use conninfo::Client;
 use health::problems;
 use queue::operate;
@@ -10,24 +10,11 @@ use terminal::visible;
 
 use crate::args::{DrainArgs, WorkerVerb};
 use crate::output::format::{counted, span};
-use crate::output::{Field, Output, Tone};
-
-const HEADINGS: [&str; 11] = [
-    "id",
-    "worker",
-    "state",
-    "readers",
-    "reserved",
-    "running",
-    "heartbeat",
-    "uptime",
-    "version",
-    "schema",
-    "queues",
-];
+use crate::output::{Output, Row, Tone};
+use crate::session::change;
 
 /// Runs a subcommand of `pgmill worker`.
-pub(crate) async fn run(client: &Client, out: &Output, verb: &WorkerVerb) -> Result<u8, Failure> {
+pub(crate) async fn run(client: &mut Client, out: &Output, verb: &WorkerVerb) -> Exit {
     match verb {
         WorkerVerb::List => list(client, out).await,
         WorkerVerb::Drain(args) => drain(client, out, args).await,
@@ -35,51 +22,36 @@ pub(crate) async fn run(client: &Client, out: &Output, verb: &WorkerVerb) -> Res
 }
 
 /// Lists workers.
-async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
+async fn list(client: &Client, out: &Output) -> Exit {
     let workers = workers::workers(client).await?;
-    if out.json {
-        out.document(&workers)?;
-    } else if workers.is_empty() {
-        out.note("no workers registered");
-    } else {
-        out.print_table(&HEADINGS, rows(&workers))?;
+    let code = out.list(&workers, "no workers registered", row)?;
+    if !out.json {
         for login in problems::unconnected_logins(&workers) {
             out.note(visible(&login.message));
         }
     }
-    Ok(exit::OK)
+    Ok(code)
 }
 
-pub(crate) fn table(out: &Output, workers: &[Worker]) -> String {
-    out.table(&HEADINGS, rows(workers))
-}
-
-fn rows(workers: &[Worker]) -> Vec<Vec<Field>> {
-    let row = |worker: &Worker| {
-        let (state, tone) = state(worker);
-        let up = worker.started_at.map(|started| {
-            span(
-                worker.heartbeat_age_seconds
-                    + worker.heartbeat_at.duration_since(started).as_secs_f64(),
-            )
-        });
-        vec![
-            Field::new(&worker.id.to_string()[..8]),
-            Field::new(worker.label()),
-            Field::new(state).tone(tone),
-            Field::new(worker.readers),
-            Field::count(worker.reserved.into()),
-            Field::new(worker.running),
-            Field::new(format!("{} ago", span(worker.heartbeat_age_seconds))),
-            Field::or_blank(up),
-            Field::or_blank(worker.version.as_deref()),
-            Field::or_blank(worker.schema_version),
-            Field::new(
-                worker.queues.as_ref().map_or_else(|| "all".to_owned(), |all| all.join(", ")),
-            ),
-        ]
-    };
-    workers.iter().map(row).collect()
+pub(crate) fn row(worker: &Worker) -> Row {
+    let (state, tone) = state(worker);
+    let age = worker.heartbeat_age_seconds;
+    let up = worker
+        .started_at
+        .map(|started| span(age + worker.heartbeat_at.duration_since(started).as_secs_f64()));
+    let queues = worker.queues.as_ref().map_or_else(|| "all".to_owned(), |all| all.join(", "));
+    Row::of("id", &worker.id.to_string()[..8])
+        .text("worker", worker.label())
+        .text("state", state)
+        .tone(tone)
+        .text("readers", worker.readers)
+        .count("reserved", worker.reserved)
+        .text("running", worker.running)
+        .text("heartbeat", format!("{} ago", span(age)))
+        .maybe("uptime", up)
+        .maybe("version", worker.version.as_deref())
+        .maybe("schema", worker.schema_version)
+        .text("queues", queues)
 }
 
 /// Returns the displayed state. A worker with a recent heartbeat but without a control session may
@@ -98,31 +70,34 @@ pub(crate) fn state(worker: &Worker) -> (&'static str, Tone) {
 ///
 /// # Errors
 /// Fails if no worker matches, or if an id prefix matches several workers.
-async fn drain(client: &Client, out: &Output, args: &DrainArgs) -> Result<u8, Failure> {
+async fn drain(client: &mut Client, out: &Output, args: &DrainArgs) -> Exit {
     let workers = workers::workers(client).await?;
     let chosen = match (&args.id, &args.host) {
         (Some(prefix), _) => vec![by_prefix(&workers, prefix)?],
-        (None, host) => {
-            let host = host.as_deref();
-            workers.iter().filter(|worker| worker.host.as_deref() == host).collect()
-        }
+        (None, host) => workers.iter().filter(|worker| worker.host == *host).collect(),
     };
     if chosen.is_empty() {
         return Err(
             Failure::not_found("no worker registered on this host").hint("pgmill worker list")
         );
     }
-    let mut results = Vec::new();
-    for worker in chosen {
-        let result = if worker.draining != args.undo {
-            "unchanged"
-        } else if args.dry_run || operate::drain(client, worker.id, !args.undo).await? {
-            if args.undo { "resumed" } else { "draining" }
-        } else {
-            "not found"
-        };
-        results.push((worker, result));
-    }
+    let results = change(client, args.dry_run, async |to| {
+        let mut results = Vec::new();
+        for worker in chosen {
+            let result = if worker.draining != args.undo {
+                "unchanged"
+            } else if !operate::drain(to, worker.id, !args.undo).await? {
+                "not found"
+            } else if args.undo {
+                "resumed"
+            } else {
+                "draining"
+            };
+            results.push((worker, result));
+        }
+        Ok(results)
+    })
+    .await?;
     let gone = results.iter().all(|(_, result)| *result == "not found");
     report(out, args, &results)?;
     Ok(if gone { exit::NOT_FOUND } else { exit::OK })
@@ -150,7 +125,7 @@ fn report(out: &Output, args: &DrainArgs, results: &[(&Worker, &str)]) -> Result
             format!("worker {} on {}: {what}", &worker.id.to_string()[..8], worker.label())
         })
         .collect();
-    if args.dry_run {
+    if args.dry_run.is_set() {
         lines.push("dry run: nothing was changed".to_owned());
     }
     out.text(&lines.join("\n"))

@@ -1,6 +1,6 @@
 //! `pgmill history`: finished attempts as table rows.
 
-use cli::{Failure, exit};
+use cli::{Exit, Failure, exit};
 use conninfo::Client;
 use jiff::Timestamp;
 use queue::history::{self, AttemptSummary, HistoryFilter};
@@ -8,27 +8,19 @@ use queue::workers::worker_label;
 use queue::{QueueError, task_queries};
 use tokio_postgres::error::SqlState;
 
-use crate::args::HistoryArgs;
+use crate::args::{HistoryArgs, TaskMatch};
 use crate::output::format::{local_time, one_line, outcome_tone, relative_time, span, task_label};
-use crate::output::list::{close, cut, default_since, note_default_period, nothing_since};
-use crate::output::{Field, Output};
+use crate::output::list::{default_since, note_default_period, nothing_since};
+use crate::output::{Output, Row};
 
 /// Maximum characters of a message in a list.
 const MESSAGE_CHARS: usize = 80;
-
-pub(crate) const ATTEMPT_HEADINGS: [&str; 10] = [
-    "id", "run", "outcome", "queue", "attempt", "finished", "waited", "duration", "worker", "task",
-];
 
 /// Lists finished attempts.
 ///
 /// # Errors
 /// Fails if there is no such task.
-pub(crate) async fn run(
-    client: &mut Client,
-    out: &Output,
-    args: &HistoryArgs,
-) -> Result<u8, Failure> {
+pub(crate) async fn run(client: &mut Client, out: &Output, args: &HistoryArgs) -> Exit {
     let since = match args.since {
         None if args.task.is_none() => default_since(client, args.run).await?,
         given => given,
@@ -36,16 +28,13 @@ pub(crate) async fn run(
     let filter = HistoryFilter {
         task: args.task,
         outcome: args.outcome,
-        queue: args.queue.clone(),
-        name: args.name.clone(),
-        tag: args.tag.clone(),
         since,
         run: args.run,
         sql: args.sql.clone(),
         error: args.error.clone(),
-        ..HistoryFilter::default()
+        ..matching(&args.tasks)
     };
-    let (mut attempts, complete) = if filter.searches_text() {
+    let (attempts, complete) = if filter.searches_text() {
         search(client, out, &filter, false, args.limit + 1).await?
     } else {
         (history::attempts(client, &filter, args.limit + 1).await?, true)
@@ -56,23 +45,23 @@ pub(crate) async fn run(
     {
         return Err(Failure::not_found(format!("no task {id}, live or in the history")));
     }
-    let more = cut(&mut attempts, args.limit);
-    if out.json {
-        out.document(&attempts)?;
-    } else if !attempts.is_empty() {
-        let now = task_queries::now(client).await?;
-        let rows = attempts.iter().map(|attempt| attempt_row(attempt, now)).collect();
-        out.print_table(&ATTEMPT_HEADINGS, rows)?;
-    }
     let is_default = args.since.is_none() && args.task.is_none() && args.run.is_none();
     let nothing = match is_default {
         true => nothing_since("no matching attempt ended"),
         false => "no matching attempt".to_owned(),
     };
-    if is_default && complete && !more && !attempts.is_empty() && !out.json {
-        note_default_period(out);
+    let (now, items) = (task_queries::now(client).await?, attempts.len());
+    let code = out.page((attempts, args.limit), &nothing, |attempt| attempt_row(attempt, now))?;
+    if is_default && complete {
+        note_default_period(out, items, args.limit);
     }
-    close(out, attempts.len(), more, &nothing)
+    Ok(code)
+}
+
+/// Returns the filter for the history of these tasks.
+pub(crate) fn matching(tasks: &TaskMatch) -> HistoryFilter {
+    let TaskMatch { queue, name, tag } = tasks.clone();
+    HistoryFilter { queue, name, tag, ..HistoryFilter::default() }
 }
 
 /// Searches history for texts, and says on standard error if the search ended early. Returns the
@@ -107,9 +96,8 @@ pub(crate) fn too_long(error: QueueError) -> Failure {
         .hint("narrow it with --queue, --name, --tag, --run or --since")
 }
 
-/// Formats one attempt as the fields of [`ATTEMPT_HEADINGS`]. Its error is on a second line of the
-/// last field.
-pub(crate) fn attempt_row(attempt: &AttemptSummary, now: Timestamp) -> Vec<Field> {
+/// Formats one attempt as a row. Its error is on a second line of the last field.
+pub(crate) fn attempt_row(attempt: &AttemptSummary, now: Timestamp) -> Row {
     let (name, statement) = (attempt.name.as_deref(), attempt.statement_head.as_deref());
     let mut what = task_label(name, statement, &attempt.options.labels);
     if let Some(message) = &attempt.message {
@@ -121,20 +109,16 @@ pub(crate) fn attempt_row(attempt: &AttemptSummary, now: Timestamp) -> Vec<Field
         (number, true) => number.to_string(),
         (number, false) => format!("{number}, retried"),
     };
-    vec![
-        Field::new(attempt.task_id),
-        Field::or_blank(attempt.run_id),
-        Field::new(attempt.outcome).tone(outcome_tone(attempt.outcome)),
-        Field::new(&attempt.queue),
-        Field::new(number),
-        Field::new(relative_time(attempt.finished_at, now)),
-        Field::or_blank(attempt.wait_seconds.map(span)),
-        Field::or_blank(attempt.duration_seconds.map(span)),
-        Field::or_blank(worker_label(
-            attempt.host.as_deref(),
-            attempt.worker_pid,
-            attempt.worker_id,
-        )),
-        Field::new(what),
-    ]
+    let worker = worker_label(attempt.host.as_deref(), attempt.worker_pid, attempt.worker_id);
+    Row::of("id", attempt.task_id)
+        .maybe("run", attempt.run_id)
+        .text("outcome", attempt.outcome)
+        .tone(outcome_tone(attempt.outcome))
+        .text("queue", &attempt.queue)
+        .text("attempt", number)
+        .text("finished", relative_time(attempt.finished_at, now))
+        .maybe("waited", attempt.wait_seconds.map(span))
+        .maybe("duration", attempt.duration_seconds.map(span))
+        .maybe("worker", worker)
+        .text("task", what)
 }

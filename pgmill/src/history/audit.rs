@@ -1,18 +1,17 @@
 //! `pgmill audit`: operator actions as table rows.
 
-use cli::Failure;
+use cli::Exit;
 use conninfo::Client;
 use queue::audit::{self, AuditEntry, AuditFilter};
 use terminal::audit_detail;
 
 use crate::args::AuditArgs;
-use crate::output::format::{local_time, one_line, period};
-use crate::output::list::{close, cut};
-use crate::output::{Field, Output};
+use crate::output::format::{local_time, one_line};
+use crate::output::{Output, Row};
 
 /// Lists operator actions.
-pub(crate) async fn run(client: &Client, out: &Output, args: &AuditArgs) -> Result<u8, Failure> {
-    let (from, to) = period(client, args.since, &args.from, &args.to).await?;
+pub(crate) async fn run(client: &Client, out: &Output, args: &AuditArgs) -> Exit {
+    let (from, to) = args.period.bounds(queue::task_queries::now(client).await?)?;
     let filter = AuditFilter {
         subject: args.subject.clone(),
         login: args.login.clone(),
@@ -22,20 +21,11 @@ pub(crate) async fn run(client: &Client, out: &Output, args: &AuditArgs) -> Resu
         to,
         before: None,
     };
-    // Query one row more than is shown, to learn whether there are more.
-    let mut acts = audit::entries(client, &filter, args.limit + 1).await?;
-    let more = cut(&mut acts, args.limit);
-    if out.json {
-        out.document(&acts)?;
-    } else if !acts.is_empty() {
-        let rows = acts.iter().map(row).collect();
-        let headings = ["at", "by", "with", "action", "subject", "detail"];
-        out.print_table(&headings, rows)?;
-    }
-    close(out, acts.len(), more, "no matching action")
+    let acts = audit::entries(client, &filter, args.limit + 1).await?;
+    out.page((acts, args.limit), "no matching action", row)
 }
 
-fn row(act: &AuditEntry) -> Vec<Field> {
+fn row(act: &AuditEntry) -> Row {
     let mut by = act.login.clone();
     if let Some(role) = &act.role {
         by.push_str(&format!(" as {role}"));
@@ -43,12 +33,11 @@ fn row(act: &AuditEntry) -> Vec<Field> {
     if let Some(actor) = &act.actor {
         by.push_str(&format!(" (for {actor})"));
     }
-    vec![
-        Field::new(local_time(act.at)),
-        Field::new(by),
-        Field::or_blank(act.application.as_deref()),
-        Field::new(&act.action),
-        Field::new(&act.subject),
-        Field::new(one_line(&act.detail.as_ref().map(audit_detail).unwrap_or_default(), 120)),
-    ]
+    let detail = act.detail.as_ref().map(audit_detail).unwrap_or_default();
+    Row::of("at", local_time(act.at))
+        .text("by", by)
+        .maybe("with", act.application.as_deref())
+        .text("action", &act.action)
+        .text("subject", &act.subject)
+        .text("detail", one_line(&detail, 120))
 }

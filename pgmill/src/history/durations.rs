@@ -1,55 +1,34 @@
 //! `pgmill durations`, and the comparison of an attempt with others of the same name.
 
-use cli::{Failure, exit};
+use cli::Exit;
 use conninfo::Client;
 use queue::insight::{self, Durations};
 
 use crate::args::DurationsArgs;
 use crate::output::format::{counted, relative_time, span};
-use crate::output::{Field, Output, Tone};
+use crate::output::{Output, Row, Tone};
 
 /// A trend of at least this factor is highlighted.
 const SLOWER: f64 = 1.5;
 
 /// Lists durations by task name.
-pub(crate) async fn run(
-    client: &Client,
-    out: &Output,
-    args: &DurationsArgs,
-) -> Result<u8, Failure> {
+pub(crate) async fn run(client: &Client, out: &Output, args: &DurationsArgs) -> Exit {
     let names = insight::durations(client, args.queue.as_deref()).await?;
-    if out.json {
-        out.document(&names)?;
-    } else if names.is_empty() {
-        out.note("no named task ran in the last seven days");
-    } else {
-        let now = queue::task_queries::now(client).await?;
-        let row = |it: &Durations| {
-            let tone = if it.trend.is_some_and(|trend| trend >= SLOWER) {
-                Tone::Warning
-            } else {
-                Tone::Plain
-            };
-            vec![
-                Field::new(&it.queue),
-                Field::new(&it.name),
-                Field::new(it.attempts),
-                Field::count(it.failures).tone(Tone::Error),
-                Field::or_blank(it.p50_seconds.map(span)),
-                Field::or_blank(it.p95_seconds.map(span)),
-                Field::or_blank(it.mean_seconds.map(span)),
-                Field::or_blank(it.last_seconds.map(span)),
-                Field::new(relative_time(it.last_at, now)),
-                Field::or_blank(it.trend.map(|trend| format!("{trend:.2}"))).tone(tone),
-            ]
-        };
-        const HEADINGS: [&str; 10] = [
-            "queue", "name", "attempts", "failed", "p50", "p95", "mean", "last", "finished",
-            "trend",
-        ];
-        out.print_table(&HEADINGS, names.iter().map(row).collect())?;
-    }
-    Ok(exit::OK)
+    let now = queue::task_queries::now(client).await?;
+    out.list(&names, "no named task ran in the last seven days", |it| {
+        Row::of("queue", &it.queue)
+            .text("name", &it.name)
+            .text("attempts", it.attempts)
+            .count("failed", it.failures)
+            .tone(Tone::Error)
+            .maybe("p50", it.p50_seconds.map(span))
+            .maybe("p95", it.p95_seconds.map(span))
+            .maybe("mean", it.mean_seconds.map(span))
+            .maybe("last", it.last_seconds.map(span))
+            .text("finished", relative_time(it.last_at, now))
+            .maybe("trend", it.trend.map(|trend| format!("{trend:.2}")))
+            .warn_if(it.trend.is_some_and(|trend| trend >= SLOWER))
+    })
 }
 
 /// Compares a duration with those of other attempts of the same name.

@@ -1,30 +1,47 @@
 //! `pgmill import dbt`: sets the job of a compiled dbt project, and keeps it up to date.
 
-use cli::{Failure, exit};
+use cli::{Exit, Failure};
 use conninfo::Client;
 use import::args::DbtArgs;
-use import::dbt::{Job, convert};
+use import::dbt::convert;
 use queue::job;
 use serde_json::{Value, json};
 
+use crate::args::DryRun;
 use crate::jobs::apply_plan::{ApplyPlan, Definitions};
 use crate::output::Output;
 use crate::output::format::counted;
-use crate::session::{begin_read_committed, commit_unless_dry_run};
+use crate::session::change;
 
 /// Reads the manifest, sets the job, and prints the changes.
 ///
 /// # Errors
 /// Fails for a manifest that cannot be read, a selector that selects nothing, nodes that cannot be
 /// carried over, or a job that the database refuses.
-pub(super) async fn run(client: &mut Client, out: &Output, args: &DbtArgs) -> Result<u8, Failure> {
+pub(super) async fn run(client: &mut Client, out: &Output, args: &DbtArgs) -> Exit {
     let project = convert(args)?;
-    let transaction = begin_read_committed(client).await?;
-    let before = definitions(&transaction, &project.name).await?;
-    job::set(&transaction, &project.document).await?;
-    let changes = ApplyPlan::between(&before, &definitions(&transaction, &project.name).await?);
-    commit_unless_dry_run(transaction, args.dry_run).await?;
-    print(out, args, &project, &changes)
+    let (job, plan, dry_run) = (&project.name, &project.plan, DryRun::from(args.dry_run));
+    let changes = change(client, dry_run, async |to| {
+        let before = definitions(to, job).await?;
+        job::set(to, &project.document).await?;
+        Ok(ApplyPlan::between(&before, &definitions(to, job).await?))
+    })
+    .await?;
+    let mut lines = Vec::new();
+    for (word, list) in [("left out", &plan.left_out), ("note", &plan.notes)] {
+        lines.extend(list.iter().map(|it| format!("{word}: {}: {}\n", it.node, it.reason)));
+    }
+    let nodes = counted(plan.nodes, "node");
+    let done = match changes.len() {
+        0 => format!("no changes: job {job} has {nodes}"),
+        _ => format!("{} job {job} with {nodes}", dry_run.or("would set", "set")),
+    };
+    let document = json!({
+        "dry_run": dry_run, "job": job, "nodes": plan.nodes, "tasks": plan.tasks.len(),
+        "left_out": plan.left_out, "notes": plan.notes, "changed": changes.len() > 0,
+        "plan": changes,
+    });
+    out.answer(document, lines.concat() + &changes.text(&done))
 }
 
 /// Returns the definition of the job, in the form in which plans are compared.
@@ -34,31 +51,4 @@ async fn definitions(
 ) -> Result<Definitions, Failure> {
     let jobs: Vec<Value> = job::definition(client, name).await?.into_iter().collect();
     Ok(Definitions { jobs, schedules: Vec::new(), dependencies: Vec::new() })
-}
-
-fn print(out: &Output, args: &DbtArgs, project: &Job, changes: &ApplyPlan) -> Result<u8, Failure> {
-    let (job, plan) = (&project.name, &project.plan);
-    if out.json {
-        out.document(&json!({
-            "dry_run": args.dry_run, "job": job, "nodes": plan.nodes, "tasks": plan.tasks.len(),
-            "left_out": plan.left_out, "notes": plan.notes,
-            "changed": changes.len() > 0, "plan": changes,
-        }))?;
-        return Ok(exit::OK);
-    }
-    for (word, list) in [("left out", &plan.left_out), ("note", &plan.notes)] {
-        for it in list {
-            out.text(&terminal::visible(&format!("{word}: {}: {}", it.node, it.reason)))?;
-        }
-    }
-    for line in changes.lines() {
-        out.text(&terminal::visible(&line))?;
-    }
-    let number = counted(plan.nodes as u64, "node");
-    out.text(&match (changes.len(), args.dry_run) {
-        (0, _) => format!("no changes: job {job} has {number}"),
-        (_, true) => format!("would set job {job} with {number}"),
-        (_, false) => format!("set job {job} with {number}"),
-    })?;
-    Ok(exit::OK)
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use cli::source::{Source, ValidationError};
-use cli::{Failure, exit};
+use cli::{Exit, Failure, exit};
 use conninfo::Client;
 use queue::{QueueError, job, scan};
 use schedule::declare;
@@ -14,12 +14,12 @@ use serde_json::json;
 use tokio_postgres::Transaction;
 use tokio_postgres::error::ErrorPosition;
 
-use crate::args::ApplyArgs;
+use crate::args::{ApplyArgs, DryRun};
 use crate::jobs::apply_plan::{ApplyPlan, Definitions};
 use crate::jobs::job_file::{self, JobFile};
 use crate::output::Output;
 use crate::output::format::counted;
-use crate::session::{begin_read_committed, commit_unless_dry_run};
+use crate::session::change;
 
 /// A parsed file.
 pub(crate) enum Input {
@@ -27,21 +27,31 @@ pub(crate) enum Input {
     Sql(Source),
 }
 
+impl Input {
+    /// Returns the script of a .sql file.
+    fn script(&self) -> Option<&Source> {
+        match self {
+            Self::Sql(source) => Some(source),
+            Self::Toml(..) => None,
+        }
+    }
+
+    /// Returns the declarations of a .toml file.
+    fn file(&self) -> Option<&JobFile> {
+        match self {
+            Self::Toml(_, file) => Some(file),
+            Self::Sql(_) => None,
+        }
+    }
+}
+
 /// Applies the files in one transaction, and prints the changes.
 ///
 /// # Errors
 /// Fails for a file that cannot be read or has an error, or that the database refuses.
-pub(crate) async fn run(
-    client: &mut Client,
-    out: &Output,
-    args: &ApplyArgs,
-) -> Result<u8, Failure> {
+pub(crate) async fn run(client: &mut Client, out: &Output, args: &ApplyArgs) -> Exit {
     let inputs = read(&args.paths)?;
-    let runs_sql = inputs.iter().find_map(|input| match input {
-        Input::Sql(source) => Some(source),
-        Input::Toml(..) => None,
-    });
-    if let (true, Some(source)) = (args.prune, runs_sql) {
+    if let (true, Some(source)) = (args.prune, inputs.iter().find_map(Input::script)) {
         let message = format!("--prune cannot be used with {}", source.path.display());
         return Err(Failure::usage(message)
             .hint("The jobs that a .sql file declares are unknown: apply it separately."));
@@ -58,55 +68,42 @@ pub(crate) async fn apply_inputs(
     client: &mut Client,
     inputs: &[Input],
     prune: bool,
-    dry_run: bool,
+    dry_run: DryRun,
 ) -> Result<ApplyPlan, Failure> {
-    let transaction = begin_read_committed(client).await?;
-    let before = load_definitions(&transaction).await?;
-    if let Err(first) = apply(&transaction, inputs, prune).await {
-        if first.code() != exit::REFUSED {
-            return Err(first);
+    let applied = change(client, dry_run, async |to| {
+        let before = load_definitions(to).await?;
+        apply(to, inputs, prune).await?;
+        if prune {
+            prune_all(to, &before, inputs).await?;
         }
-        transaction.rollback().await.map_err(QueueError::from)?;
-        let every = refusals(client, inputs, prune).await?;
-        return Err(Failure::all(every).unwrap_or(first));
+        Ok(ApplyPlan::between(&before, &load_definitions(to).await?))
+    })
+    .await;
+    match applied {
+        Err(first) if first.code() == exit::REFUSED => {
+            let every = refusals(client, inputs, prune).await?;
+            Err(Failure::all(every).unwrap_or(first))
+        }
+        applied => applied,
     }
-    if prune {
-        prune_all(&transaction, &before, inputs).await?;
-    }
-    let plan = ApplyPlan::between(&before, &load_definitions(&transaction).await?);
-    commit_unless_dry_run(transaction, dry_run).await?;
-    Ok(plan)
 }
 
-fn print_plan(
-    out: &Output,
-    plan: &ApplyPlan,
-    inputs: &[Input],
-    dry_run: bool,
-) -> Result<u8, Failure> {
+fn print_plan(out: &Output, plan: &ApplyPlan, inputs: &[Input], dry_run: DryRun) -> Exit {
     let files = inputs.len();
-    if out.json {
-        let changed = plan.len() > 0;
-        out.document(&json!({
-            "dry_run": dry_run, "files": files, "changed": changed, "plan": plan,
-        }))?;
-        return Ok(exit::OK);
-    }
-    for line in plan.lines() {
-        out.text(&terminal::visible(&line))?;
-    }
-    let changes = counted(plan.len() as u64, "change");
-    out.text(&match (plan.len(), dry_run) {
+    let apply = dry_run.or("would apply", "applied");
+    let done = match plan.len() {
         // A script may have had other effects, which are not compared, so do not claim that nothing
         // changed.
-        (0, _) if inputs.iter().any(|input| matches!(input, Input::Sql(_))) => {
+        0 if inputs.iter().any(|input| input.script().is_some()) => {
             "no changes to jobs, schedules and dependencies".to_owned()
         }
-        (0, _) => "no changes".to_owned(),
-        (_, true) => format!("would apply {changes} from {}", counted(files as u64, "file")),
-        (_, false) => format!("applied {changes} from {}", counted(files as u64, "file")),
-    })?;
-    Ok(exit::OK)
+        0 => "no changes".to_owned(),
+        n => format!("{apply} {} from {}", counted(n, "change"), counted(files, "file")),
+    };
+    let document = json!({
+        "dry_run": dry_run, "files": files, "changed": plan.len() > 0, "plan": plan,
+    });
+    out.answer(document, plan.text(&done))
 }
 
 async fn load_definitions(transaction: &Transaction<'_>) -> Result<Definitions, Failure> {
@@ -198,28 +195,29 @@ async fn refusals(
     inputs: &[Input],
     prune: bool,
 ) -> Result<Vec<Failure>, Failure> {
-    let mut failures = Vec::new();
-    if inputs.iter().any(|input| matches!(input, Input::Sql(_))) {
-        return Ok(failures);
+    if inputs.iter().any(|input| input.script().is_some()) {
+        return Ok(Vec::new());
     }
-    let mut transaction = begin_read_committed(client).await?;
-    for stage in stages(inputs) {
-        for step in &stage {
-            let savepoint = transaction.savepoint("step").await.map_err(QueueError::from)?;
-            match step.apply(&savepoint, prune).await {
-                Ok(()) => savepoint.commit().await.map_err(QueueError::from)?,
-                Err(failure) => {
-                    savepoint.rollback().await.map_err(QueueError::from)?;
-                    failures.push(failure);
+    change(client, DryRun::from(true), async |to| {
+        let mut failures = Vec::new();
+        for stage in stages(inputs) {
+            for step in &stage {
+                let savepoint = to.savepoint("step").await.map_err(QueueError::from)?;
+                match step.apply(&savepoint, prune).await {
+                    Ok(()) => savepoint.commit().await.map_err(QueueError::from)?,
+                    Err(failure) => {
+                        savepoint.rollback().await.map_err(QueueError::from)?;
+                        failures.push(failure);
+                    }
                 }
             }
+            if !failures.is_empty() {
+                break;
+            }
         }
-        if !failures.is_empty() {
-            break;
-        }
-    }
-    transaction.rollback().await.map_err(QueueError::from)?;
-    Ok(failures)
+        Ok(failures)
+    })
+    .await
 }
 
 fn dependency_failure(place: &str, error: QueueError) -> Failure {
@@ -275,10 +273,8 @@ async fn prune_all(
 ) -> Result<(), Failure> {
     let declared: BTreeSet<String> = inputs
         .iter()
-        .flat_map(|input| match input {
-            Input::Toml(_, file) => file.jobs.as_slice(),
-            Input::Sql(_) => &[],
-        })
+        .filter_map(Input::file)
+        .flat_map(|file| &file.jobs)
         .map(|job| job.name.to_lowercase())
         .collect();
     for document in &before.jobs {
@@ -294,10 +290,8 @@ async fn prune_all(
 async fn prune_schedules(transaction: &Transaction<'_>, inputs: &[Input]) -> Result<(), Failure> {
     let declared: BTreeSet<&str> = inputs
         .iter()
-        .flat_map(|input| match input {
-            Input::Toml(_, file) => file.schedules.as_slice(),
-            Input::Sql(_) => &[],
-        })
+        .filter_map(Input::file)
+        .flat_map(|file| &file.schedules)
         .map(|it| it.name.as_str())
         .collect();
     let known = declare::declared(transaction).await?;
@@ -341,18 +335,15 @@ fn read(paths: &[PathBuf]) -> Result<Vec<Input>, Failure> {
     }
     let statements: BTreeSet<PathBuf> = inputs
         .iter()
-        .flat_map(|(input, ..)| match input {
-            Input::Toml(_, file) => file.statement_files.as_slice(),
-            Input::Sql(_) => &[],
-        })
+        .filter_map(|(input, ..)| input.file())
+        .flat_map(|file| &file.statement_files)
         .filter_map(|path| fs::canonicalize(path).ok())
         .collect();
     // Skip files of a folder that tasks name as statement_file: they are not scripts.
     // A file with errors may name further ones.
     let all_read = failures.is_empty();
     inputs.retain(|(input, known, named)| {
-        let script = matches!(input, Input::Sql(_));
-        *named || !statements.contains(known) && (all_read || !script)
+        *named || !statements.contains(known) && (all_read || input.script().is_none())
     });
     let inputs: Vec<Input> = inputs.into_iter().map(|(input, ..)| input).collect();
     let mut files = Vec::new();

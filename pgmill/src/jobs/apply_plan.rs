@@ -23,6 +23,9 @@ pub(crate) struct ApplyPlan {
     dependencies: Vec<DependencyChange>,
 }
 
+/// Expected outcomes by pairs of tasks.
+type Pairs<'a> = BTreeMap<(&'a str, &'a str), &'a str>;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Change {
@@ -116,11 +119,8 @@ impl ApplyPlan {
         });
         let schedules = schedules.collect();
         let (was, is) = (pairs(&before.dependencies), pairs(&after.dependencies));
-        let dependencies = all_keys(&was, &is).into_iter().filter_map(|pair| {
-            let change = Change::between(was.get(&pair), is.get(&pair))?;
-            let expected = is.get(&pair).or(was.get(&pair)).copied().unwrap_or_default();
-            let [child, parent, expected] = [pair.0, pair.1, expected].map(str::to_owned);
-            Some(DependencyChange { change, child, parent, expected })
+        let dependencies = pair_changes(&was, &is).map(|(change, [child, parent, expected])| {
+            DependencyChange { change, child, parent, expected }
         });
         Self { jobs: jobs.collect(), schedules, dependencies: dependencies.collect() }
     }
@@ -130,8 +130,13 @@ impl ApplyPlan {
         self.jobs.len() + self.schedules.len() + self.dependencies.len()
     }
 
+    /// Returns one line per change, and then what was done.
+    pub(crate) fn text(&self, done: &str) -> String {
+        self.lines().iter().map(String::as_str).chain([done]).collect::<Vec<_>>().join("\n")
+    }
+
     /// Returns one line per change.
-    pub(crate) fn lines(&self) -> Vec<String> {
+    fn lines(&self) -> Vec<String> {
         let jobs = self.jobs.iter().map(JobChange::line);
         let dependency = |it: &DependencyChange| {
             let (sign, child, parent) = (it.change.sign(), &it.child, &it.parent);
@@ -154,7 +159,7 @@ impl JobChange {
         let name = &self.job;
         if self.change == Change::Added {
             let disabled = if self.enabled { "" } else { ", disabled" };
-            return format!("+ job {name} ({}{disabled})", counted(self.tasks as u64, "task"));
+            return format!("+ job {name} ({}{disabled})", counted(self.tasks, "task"));
         }
         if self.change == Change::Removed {
             return format!("- job {name} (removed)");
@@ -206,12 +211,8 @@ fn job_change(name: &str, was: Option<&Value>, is: Option<&Value>) -> Option<Job
         task_change(task, was, is)
     });
     let (edges_were, edges_are) = (edges(&tasks_were), edges(&tasks_are));
-    let edge_changes = all_keys(&edges_were, &edges_are).into_iter().filter_map(|pair| {
-        let change = Change::between(edges_were.get(&pair), edges_are.get(&pair))?;
-        let expected = edges_are.get(&pair).or(edges_were.get(&pair)).copied().unwrap_or_default();
-        let [parent, child, expected] = [pair.0, pair.1, expected].map(str::to_owned);
-        Some(EdgeChange { change, parent, child, expected })
-    });
+    let edge_changes = pair_changes(&edges_were, &edges_are)
+        .map(|(change, [parent, child, expected])| EdgeChange { change, parent, child, expected });
     let fields = match (was, is) {
         (Some(was), Some(is)) => fields(was, is, &["tasks"]),
         _ => Vec::new(),
@@ -261,7 +262,7 @@ fn by_name(documents: &[Value]) -> BTreeMap<&str, &Value> {
     documents.iter().filter_map(|it| Some((it["name"].as_str()?, it))).collect()
 }
 
-fn pairs(dependencies: &[Dependency]) -> BTreeMap<(&str, &str), &str> {
+fn pairs(dependencies: &[Dependency]) -> Pairs<'_> {
     let mut pairs = BTreeMap::new();
     for it in dependencies {
         pairs.insert((it.child.as_str(), it.parent.as_str()), it.expected.as_str());
@@ -269,8 +270,20 @@ fn pairs(dependencies: &[Dependency]) -> BTreeMap<(&str, &str), &str> {
     pairs
 }
 
+/// Returns the changes of pairs of tasks with their expected outcome.
+fn pair_changes<'a>(
+    was: &'a Pairs<'a>,
+    is: &'a Pairs<'a>,
+) -> impl Iterator<Item = (Change, [String; 3])> + 'a {
+    all_keys(was, is).into_iter().filter_map(|pair| {
+        let change = Change::between(was.get(&pair), is.get(&pair))?;
+        let expected = is.get(&pair).or(was.get(&pair)).copied().unwrap_or_default();
+        Some((change, [pair.0, pair.1, expected].map(str::to_owned)))
+    })
+}
+
 /// Expected outcomes of edges, by (parent, child).
-fn edges(tasks: &[Value]) -> BTreeMap<(&str, &str), &str> {
+fn edges(tasks: &[Value]) -> Pairs<'_> {
     let mut edges = BTreeMap::new();
     for task in tasks {
         for edge in task["after"].as_array().into_iter().flatten() {

@@ -1,87 +1,61 @@
 //! `pgmill dependency`: lists, adds and removes dependencies that apply to every job.
 
-use cli::{Failure, exit};
+use cli::{Exit, Failure};
 use conninfo::Client;
 use queue::job::{self, Dependency};
 use serde_json::json;
 use terminal::visible;
 
 use crate::args::{DependencyArgs, DependencyPair, DependencyVerb};
-use crate::output::{Field, Output};
-use crate::session::{begin_read_committed, commit_unless_dry_run};
+use crate::output::{Output, Row};
+use crate::session::change;
 
 /// Runs a subcommand of `pgmill dependency`.
-pub(crate) async fn run(
-    client: &mut Client,
-    out: &Output,
-    verb: &DependencyVerb,
-) -> Result<u8, Failure> {
+pub(crate) async fn run(client: &mut Client, out: &Output, verb: &DependencyVerb) -> Exit {
     match verb {
-        DependencyVerb::List => list(client, out).await,
+        DependencyVerb::List => {
+            let nothing = "there are no dependencies that apply to every job";
+            out.list(&job::dependencies(client).await?, nothing, row)
+        }
         DependencyVerb::Add(args) => add(client, out, args).await,
         DependencyVerb::Remove(args) => remove(client, out, args).await,
     }
 }
 
-async fn list(client: &Client, out: &Output) -> Result<u8, Failure> {
-    let dependencies = job::dependencies(client).await?;
-    if out.json {
-        out.document(&dependencies)?;
-    } else if dependencies.is_empty() {
-        out.note("there are no dependencies that apply to every job");
-    } else {
-        let row = |it: &Dependency| {
-            vec![Field::new(&it.child), Field::new(&it.parent), Field::new(it.expected)]
-        };
-        let rows = dependencies.iter().map(row).collect();
-        out.print_table(&["child", "parent", "expected"], rows)?;
-    }
-    Ok(exit::OK)
+fn row(it: &Dependency) -> Row {
+    Row::of("child", &it.child).text("parent", &it.parent).text("expected", it.expected)
 }
 
-async fn add(client: &mut Client, out: &Output, args: &DependencyArgs) -> Result<u8, Failure> {
-    let (pair, expected) = (&args.pair, args.expected);
-    let transaction = begin_read_committed(client).await?;
-    let changed = job::set_dependency(&transaction, &pair.child, &pair.parent, expected).await?;
-    let unknown = job::unknown_tasks(&transaction, &[&pair.child, &pair.parent]).await?;
-    commit_unless_dry_run(transaction, pair.dry_run).await?;
+async fn add(client: &mut Client, out: &Output, args: &DependencyArgs) -> Exit {
+    let DependencyArgs { pair: DependencyPair { child, parent, dry_run }, expected } = args;
+    let (changed, unknown) = change(client, *dry_run, async |to| {
+        let changed = job::set_dependency(to, child, parent, *expected).await?;
+        Ok((changed, job::unknown_tasks(to, &[child, parent]).await?))
+    })
+    .await?;
     for name in unknown {
         out.note(visible(&format!("note: no job has a task \"{name}\" yet")));
     }
-    if out.json {
-        out.document(&json!({
-            "child": pair.child, "parent": pair.parent, "expected": expected,
-            "dry_run": pair.dry_run, "changed": changed,
-        }))?;
-        return Ok(exit::OK);
-    }
-    let waits = match (changed, pair.dry_run) {
-        (false, _) => "already waits",
-        (true, true) => "would wait",
-        (true, false) => "now waits",
-    };
-    out.text(&visible(&format!(
-        "{} {waits} for {} ({expected}) in every job that has both",
-        pair.child, pair.parent
-    )))?;
-    Ok(exit::OK)
+    let waits = if changed { dry_run.or("would wait", "now waits") } else { "already waits" };
+    out.answer(
+        json!({
+            "child": child, "parent": parent, "expected": expected, "dry_run": dry_run,
+            "changed": changed,
+        }),
+        format!("{child} {waits} for {parent} ({expected}) in every job that has both"),
+    )
 }
 
-async fn remove(client: &mut Client, out: &Output, args: &DependencyPair) -> Result<u8, Failure> {
-    let transaction = begin_read_committed(client).await?;
-    let removed = job::drop_dependency(&transaction, &args.child, &args.parent).await?;
-    commit_unless_dry_run(transaction, args.dry_run).await?;
-    if !removed {
-        let message = format!("there is no dependency {} < {}", args.child, args.parent);
+async fn remove(client: &mut Client, out: &Output, args: &DependencyPair) -> Exit {
+    let DependencyPair { child, parent, dry_run } = args;
+    let removed =
+        change(client, *dry_run, async |to| Ok(job::drop_dependency(to, child, parent).await?));
+    if !removed.await? {
+        let message = format!("there is no dependency {child} < {parent}");
         return Err(Failure::not_found(message).hint("pgmill dependency list"));
     }
-    if out.json {
-        out.document(&json!({
-            "child": args.child, "parent": args.parent, "dry_run": args.dry_run, "removed": true,
-        }))?;
-        return Ok(exit::OK);
-    }
-    let verb = if args.dry_run { "would no longer wait" } else { "no longer waits" };
-    out.text(&visible(&format!("{} {verb} for {}", args.child, args.parent)))?;
-    Ok(exit::OK)
+    out.answer(
+        json!({ "child": child, "parent": parent, "dry_run": dry_run, "removed": true }),
+        format!("{child} {} for {parent}", dry_run.or("would no longer wait", "no longer waits")),
+    )
 }

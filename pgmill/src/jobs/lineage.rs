@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cli::{Failure, exit};
+use cli::{Exit, Failure};
 use conninfo::Client;
 use queue::job;
 use queue::lineage::{self, LineageEdge};
@@ -18,7 +18,7 @@ use crate::output::graph::{self, Edge, Node};
 ///
 /// # Errors
 /// Fails if no job and no dependency has the task.
-pub(crate) async fn run(client: &Client, out: &Output, args: &LineageArgs) -> Result<u8, Failure> {
+pub(crate) async fn run(client: &Client, out: &Output, args: &LineageArgs) -> Exit {
     if out.json && args.format.is_some() {
         return Err(Failure::usage("--json cannot be used with --format"));
     }
@@ -30,23 +30,14 @@ pub(crate) async fn run(client: &Client, out: &Output, args: &LineageArgs) -> Re
         return Err(Failure::not_found(message).hint("pgmill job show lists the tasks of a job."));
     }
     let edges = lineage::merge_edges(&edges);
-    if out.json {
-        out.document(&json!({ "task": args.name, 
-            "nodes": lineage::task_names(&args.name, &edges), "edges": edges }))?;
-        return Ok(exit::OK);
-    }
-    out.text(&match args.format.unwrap_or_default() {
+    let (nodes, arrows) = drawn(&args.name, &edges);
+    let text = match args.format.unwrap_or_default() {
         GraphFormat::Text => text(&args.name, &edges, (up, down)),
-        GraphFormat::Mermaid => {
-            let (nodes, edges) = drawn(&args.name, &edges);
-            graph::mermaid(&nodes, &edges)
-        }
-        GraphFormat::Dot => {
-            let (nodes, edges) = drawn(&args.name, &edges);
-            graph::dot(&nodes, &edges)
-        }
-    })?;
-    Ok(exit::OK)
+        GraphFormat::Mermaid => graph::mermaid(&nodes, &arrows),
+        GraphFormat::Dot => graph::dot(&nodes, &arrows),
+    };
+    let nodes = lineage::task_names(&args.name, &edges);
+    out.answer(json!({ "task": args.name, "nodes": nodes, "edges": edges }), text)
 }
 
 fn drawn(name: &str, edges: &[LineageEdge]) -> (Vec<Node>, Vec<Edge>) {

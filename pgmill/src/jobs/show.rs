@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use cli::{Failure, exit};
+use cli::{Exit, Failure, exit};
 use conninfo::Client;
 use queue::{Labels, group, job};
 use serde::Deserialize;
@@ -12,21 +12,17 @@ use terminal::visible;
 
 use crate::jobs::merge::{Merged, MergedTask, merge};
 use crate::output::format::{HEAD_CHARS, label_lines, one_line};
-use crate::output::{Field, Output};
-
-/// The error for an unknown job name.
-pub(super) fn unknown(name: &str) -> Failure {
-    Failure::not_found(format!("there is no job {name}")).hint("pgmill job list")
-}
+use crate::output::{Output, Row};
+use crate::session::missing;
 
 /// Shows jobs as the run that they would become.
 ///
 /// # Errors
 /// Fails if there is no such job, or if the dependencies of the jobs form a cycle.
-pub(super) async fn show(client: &Client, out: &Output, names: &[String]) -> Result<u8, Failure> {
+pub(super) async fn show(client: &Client, out: &Output, names: &[String]) -> Exit {
     let mut jobs: Vec<Value> = Vec::new();
     for name in names.iter().map(|name| name.trim()).filter(|name| !name.is_empty()) {
-        let job = job::definition(client, name).await?.ok_or_else(|| unknown(name))?;
+        let job = job::definition(client, name).await?.ok_or_else(|| missing("job", name))?;
         if !jobs.iter().any(|known| known["name"] == job["name"]) {
             jobs.push(job);
         }
@@ -42,22 +38,17 @@ pub(super) async fn show(client: &Client, out: &Output, names: &[String]) -> Res
         Failure::new(exit::REFUSED, format!("dependency cycle: {path}"))
             .hint("pgmill lineage shows the job or dependency of each edge.")
     })?;
-    if out.json {
-        let head = |job: &Value| {
-            let mut head = job.clone();
-            if let Some(head) = head.as_object_mut() {
-                head.remove("tasks");
-            }
-            head
-        };
-        let heads: Vec<Value> = jobs.iter().map(head).collect();
-        out.document(&json!({
-            "jobs": heads, "tasks": merged.tasks, "edges": merged.edges,
-            "dropped": merged.dropped, "params": merged.params, "disabled": merged.disabled,
-        }))?;
-    } else {
+    if !out.json {
         out.text(&format_merged(out, &jobs, &merged))?;
+        return Ok(exit::OK);
     }
+    for head in jobs.iter_mut().filter_map(Value::as_object_mut) {
+        head.remove("tasks");
+    }
+    out.document(&json!({
+        "jobs": jobs, "tasks": merged.tasks, "edges": merged.edges,
+        "dropped": merged.dropped, "params": merged.params, "disabled": merged.disabled,
+    }))?;
     Ok(exit::OK)
 }
 
@@ -73,24 +64,18 @@ fn format_merged(out: &Output, jobs: &[Value], merged: &Merged) -> String {
     let row = |task: &MergedTask| {
         let parents = after.get(task.name.as_str()).map(|parents| parents.join(", "));
         let any = if task.join == "any" { "any of " } else { "" };
-        vec![
-            Field::new(task.level),
-            Field::new(&task.name),
-            Field::new(&task.job),
-            Field::new(task.priority),
-            Field::new(&task.queue),
-            Field::or_blank(task.group.as_deref()),
-            Field::or_blank(
-                parents.map(|parents| one_line(&format!("{any}{parents}"), HEAD_CHARS)),
-            ),
-            Field::new(one_line(
-                task.definition["statement"].as_str().unwrap_or_default(),
-                HEAD_CHARS,
-            )),
-        ]
+        let parents = parents.map(|parents| one_line(&format!("{any}{parents}"), HEAD_CHARS));
+        let statement = task.definition["statement"].as_str().unwrap_or_default();
+        Row::of("level", task.level)
+            .text("task", &task.name)
+            .text("job", &task.job)
+            .text("priority", task.priority)
+            .text("queue", &task.queue)
+            .maybe("group", task.group.as_deref())
+            .maybe("after", parents)
+            .text("statement", one_line(statement, HEAD_CHARS))
     };
-    let headings = ["level", "task", "job", "priority", "queue", "group", "after", "statement"];
-    parts.push(out.table(&headings, merged.tasks.iter().map(row).collect()));
+    parts.push(out.table(merged.tasks.iter().map(row).collect()));
     let edges = merged.edges.iter().map(|edge| {
         let expected = match edge.expected.as_str() {
             "succeeded" => String::new(),

@@ -1,6 +1,6 @@
 //! `pgmill job versions|diff`.
 
-use cli::{Failure, exit};
+use cli::{Exit, Failure, exit};
 use conninfo::Client;
 use queue::insight::jobs::versions::{
     FieldChange, JobVersion, WHOLE_TASK, job_changes, job_versions,
@@ -10,15 +10,15 @@ use serde_json::{Value, json};
 use terminal::{counted, line_changes, visible};
 
 use crate::args::JobDiff;
-use crate::jobs::show::unknown;
 use crate::output::format::relative_time;
-use crate::output::{Field, Output, Tone};
+use crate::output::{Output, Row, Tone};
+use crate::session::missing;
 
 /// Lists the versions of a job.
 ///
 /// # Errors
 /// Fails if there is no such job.
-pub(super) async fn versions(client: &Client, out: &Output, name: &str) -> Result<u8, Failure> {
+pub(super) async fn versions(client: &Client, out: &Output, name: &str) -> Exit {
     let versions = read(client, name).await?;
     if out.json {
         out.document(&versions)?;
@@ -27,18 +27,14 @@ pub(super) async fn versions(client: &Client, out: &Output, name: &str) -> Resul
     let now = task_queries::now(client).await?;
     let row = |(place, version): (usize, &JobVersion)| {
         let changes = versions.get(place + 1).map(|before| {
-            let changes = job_changes(&before.definition, &version.definition).len();
-            counted(i64::try_from(changes).unwrap_or(i64::MAX), "change")
+            counted(job_changes(&before.definition, &version.definition).len(), "change")
         });
-        vec![
-            Field::new(version.version),
-            Field::new(relative_time(version.changed_at, now)),
-            Field::new(&version.changed_by),
-            Field::or_blank(changes),
-        ]
+        Row::of("version", version.version)
+            .text("changed", relative_time(version.changed_at, now))
+            .text("by", &version.changed_by)
+            .maybe("difference", changes)
     };
-    let rows = versions.iter().enumerate().map(row).collect();
-    out.print_table(&["version", "changed", "by", "difference"], rows)?;
+    out.print_table(versions.iter().enumerate().map(row).collect())?;
     Ok(exit::OK)
 }
 
@@ -46,14 +42,14 @@ pub(super) async fn versions(client: &Client, out: &Output, name: &str) -> Resul
 ///
 /// # Errors
 /// Fails if there is no such job or version.
-pub(super) async fn diff(client: &Client, out: &Output, args: &JobDiff) -> Result<u8, Failure> {
+pub(super) async fn diff(client: &Client, out: &Output, args: &JobDiff) -> Exit {
     let versions = read(client, &args.name).await?;
     let at = |wanted: Option<i32>, default: usize| match wanted {
         Some(number) => versions.iter().find(|it| it.version == number).ok_or_else(|| {
             let message = format!("job {} has no version {number}", args.name);
             Failure::not_found(message).hint(format!("pgmill job versions {}", args.name))
         }),
-        None => versions.get(default).or(versions.last()).ok_or_else(|| unknown(&args.name)),
+        None => versions.get(default).or(versions.last()).ok_or_else(|| missing("job", &args.name)),
     };
     let (from, to) = (at(args.from, 1)?, at(args.to, 0)?);
     let changes = job_changes(&from.definition, &to.definition);
@@ -91,7 +87,7 @@ async fn read(client: &Client, name: &str) -> Result<Vec<JobVersion>, Failure> {
     let versions = job_versions(client, name).await?;
     if versions.is_empty() {
         if job::definition(client, name).await?.is_none() {
-            return Err(unknown(name));
+            return Err(missing("job", name));
         }
         let message = format!("the database has no version of job {name}");
         return Err(Failure::not_found(message)

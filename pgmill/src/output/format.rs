@@ -1,12 +1,9 @@
 //! Times, activities, tasks and tags as text; tones of states and outcomes.
 
-use std::time::Duration;
-
 use cli::Failure;
 use cli::time::PeriodBound;
-use conninfo::Client;
+use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use jiff::{SignedDuration, Timestamp};
 use queue::task_queries::Running;
 use queue::{Labels, Outcome, State};
 use serde_json::Value;
@@ -36,24 +33,6 @@ pub(crate) fn instant(
     let now = now.to_zoned(TimeZone::system());
     let resolved = bound.map(|bound| bound.resolve(&now)).transpose();
     resolved.map_err(|error| Failure::usage(format!("{option}: {error}")))
-}
-
-/// Returns the bounds of `--since`, `--from` and `--to`.
-pub(crate) async fn period(
-    client: &Client,
-    since: Option<Duration>,
-    from: &Option<PeriodBound>,
-    to: &Option<PeriodBound>,
-) -> Result<(Option<Timestamp>, Option<Timestamp>), Failure> {
-    let now = queue::task_queries::now(client).await?;
-    let since = match since {
-        Some(since) => {
-            let ago = SignedDuration::try_from(since).unwrap_or(SignedDuration::MAX);
-            now.checked_sub(ago).ok()
-        }
-        None => instant("--from", from.as_ref(), now)?,
-    };
-    Ok((since, instant("--to", to.as_ref(), now)?))
 }
 
 /// Formats a time relative to now: `5m 0s ago`, `in 5m 0s`.

@@ -1,14 +1,56 @@
-//! The end of a printed list: truncation to a limit, and the note after an empty or truncated list.
+//! Lists: as document or table, truncated to a limit, with a note if they are empty or truncated.
 
 use std::time::Duration;
 
-use cli::{Failure, exit};
+use cli::{Exit, exit};
 use conninfo::Client;
 use queue::{QueueError, RunId, run_queries, task_queries};
+use serde::Serialize;
 
 use crate::args::DEFAULT_SINCE;
-use crate::output::Output;
 use crate::output::format::counted;
+use crate::output::{Output, Row};
+
+impl Output {
+    /// Prints items as a document or a table. If there are none, prints a note instead of the table:
+    /// an empty list is not an error.
+    pub(crate) fn list<T: Serialize>(
+        &self,
+        items: &[T],
+        nothing: &str,
+        row: impl FnMut(&T) -> Row,
+    ) -> Exit {
+        if self.json {
+            self.document(&items)?;
+        } else if items.is_empty() {
+            self.note(nothing);
+        } else {
+            self.print_table(items.iter().map(row).collect())?;
+        }
+        Ok(exit::OK)
+    }
+
+    /// As [`Output::list`], for at most `limit` items. The caller reads one more, to learn whether
+    /// there are more.
+    pub(crate) fn page<T: Serialize>(
+        &self,
+        (mut items, limit): (Vec<T>, i64),
+        nothing: &str,
+        row: impl FnMut(&T) -> Row,
+    ) -> Exit {
+        let more = cut(&mut items, limit);
+        self.list(&items, nothing, row)?;
+        Ok(self.note_if_more(items.len(), more))
+    }
+
+    /// Says that a list is truncated. Returns the exit code of the list.
+    pub(crate) fn note_if_more(&self, shown: usize, more: bool) -> u8 {
+        if more {
+            self.note(format_args!("{} shown, more exist; use --limit", counted(shown, "row")));
+        }
+        exit::OK
+    }
+}
 
 /// Returns the message for an empty list of the period [`DEFAULT_SINCE`].
 pub(crate) fn nothing_since(what: &str) -> String {
@@ -16,10 +58,15 @@ pub(crate) fn nothing_since(what: &str) -> String {
     format!("{what} in the last {hours}h; use --since for a longer period")
 }
 
-/// Says that a list which is not full shows only the period [`DEFAULT_SINCE`].
-pub(crate) fn note_default_period(out: &Output) {
+/// Says that a list with this number of items, if it is neither empty nor full, shows only the period
+/// [`DEFAULT_SINCE`].
+pub(crate) fn note_default_period(out: &Output, items: usize, limit: i64) {
     let hours = DEFAULT_SINCE.as_secs() / 3600;
-    out.note(format_args!("only the last {hours} hours were read; --since '7 days' reads more"));
+    if !out.json && (1..=limit).contains(&i64::try_from(items).unwrap_or(i64::MAX)) {
+        out.note(format_args!(
+            "only the last {hours} hours were read; --since '7 days' reads more"
+        ));
+    }
 }
 
 /// Returns the period of history that a list reads if `--since` is absent. For a run, this is the
@@ -41,21 +88,6 @@ pub(crate) fn cut<T>(items: &mut Vec<T>, limit: i64) -> bool {
     let more = items.len() > limit;
     items.truncate(limit);
     more
-}
-
-/// Prints a note after a list that is empty or truncated. An empty list is not an error.
-pub(crate) fn close(out: &Output, shown: usize, more: bool, nothing: &str) -> Result<u8, Failure> {
-    if shown == 0 {
-        // The empty document is already printed.
-        if !out.json {
-            out.note(nothing);
-        }
-        return Ok(exit::OK);
-    }
-    if more {
-        out.note(format_args!("{} shown, more exist; use --limit", counted(shown as u64, "row")));
-    }
-    Ok(exit::OK)
 }
 
 #[cfg(test)]

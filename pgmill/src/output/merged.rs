@@ -7,7 +7,7 @@ use cli::Failure;
 use serde_json::{Value, json};
 use terminal::print_stderr;
 
-use super::{Field, Output, Part};
+use super::{Output, Part, Row};
 
 /// What a command has printed on the database of one context.
 pub(crate) struct ContextOutput {
@@ -85,7 +85,7 @@ fn print_notes(notes: &BTreeMap<String, Vec<String>>) {
 
 /// Prints the output of each context under its name, as head(1) does for files.
 fn print_each(out: &Output, outputs: Vec<(String, Vec<Part>)>) -> Result<(), Failure> {
-    let printed = |part: &Part| matches!(part, Part::Text(_) | Part::Table { .. });
+    let printed = |part: &Part| matches!(part, Part::Text(_) | Part::Table(_));
     let mut first = true;
     for (context, parts) in outputs.into_iter().filter(|it| it.1.iter().any(printed)) {
         let space = if std::mem::take(&mut first) { "" } else { "\n" };
@@ -93,10 +93,7 @@ fn print_each(out: &Output, outputs: Vec<(String, Vec<Part>)>) -> Result<(), Fai
         for part in parts {
             match part {
                 Part::Text(text) => out.text(&text)?,
-                Part::Table { headings, rows } => {
-                    let headings: Vec<&str> = headings.iter().map(String::as_str).collect();
-                    out.print_table(&headings, rows)?;
-                }
+                Part::Table(rows) => out.print_table(rows)?,
                 Part::Document(_) | Part::Counts(_) | Part::Note(_) => {}
             }
         }
@@ -107,52 +104,45 @@ fn print_each(out: &Output, outputs: Vec<(String, Vec<Part>)>) -> Result<(), Fai
 /// Prints one table for each kind of headings, in the order in which they occur first.
 fn print_tables(out: &Output, outputs: Vec<(String, Vec<Part>)>) -> Result<(), Failure> {
     let mut counts: Vec<(String, Vec<(&'static str, i64)>)> = Vec::new();
-    let mut tables: Vec<(Vec<String>, Vec<Vec<Field>>)> = Vec::new();
+    let mut tables: Vec<Vec<Row>> = Vec::new();
     for (context, parts) in outputs {
         for part in parts {
             match part {
                 Part::Counts(numbers) => counts.push((context.clone(), numbers)),
-                Part::Table { headings, rows } => {
-                    let known = tables.iter().position(|(known, _)| *known == headings);
-                    let at = known.unwrap_or_else(|| {
-                        tables.push((headings, Vec::new()));
-                        tables.len() - 1
-                    });
-                    tables[at].1.extend(rows.into_iter().map(|row| with_name(&context, row)));
+                Part::Table(rows) => {
+                    let rows = rows.into_iter().map(|row| row.after("database", &context));
+                    let rows: Vec<Row> = rows.collect();
+                    let Some(headings) = rows.first().map(Row::headings) else { continue };
+                    match tables.iter_mut().find(|known| known[0].headings() == headings) {
+                        Some(known) => known.extend(rows),
+                        None => tables.push(rows),
+                    }
                 }
                 Part::Document(_) | Part::Text(_) | Part::Note(_) => {}
             }
         }
     }
-    let mut printed: Vec<String> = totals(out, counts).into_iter().collect();
-    for (headings, rows) in tables.into_iter().filter(|(_, rows)| !rows.is_empty()) {
-        let headings: Vec<&str> =
-            std::iter::once("database").chain(headings.iter().map(String::as_str)).collect();
-        printed.push(out.table(&headings, rows));
-    }
+    let tables = totals(counts).into_iter().chain(tables);
+    let printed: Vec<String> = tables.map(|rows| out.table(rows)).collect();
     if printed.is_empty() { Ok(()) } else { out.text(&printed.join("\n\n")) }
 }
 
-fn with_name(context: &str, row: Vec<Field>) -> Vec<Field> {
-    std::iter::once(Field::new(context)).chain(row).collect()
-}
-
-/// Formats the numbers of all contexts, with their sum in the last row.
-fn totals(out: &Output, counts: Vec<(String, Vec<(&'static str, i64)>)>) -> Option<String> {
-    let headings: Vec<&str> = counts.first()?.1.iter().map(|(heading, _)| *heading).collect();
-    let mut sum = vec![0; headings.len()];
+/// Returns the numbers of all contexts, with their sum in the last row; `None` if there are none.
+fn totals(counts: Vec<(String, Vec<(&'static str, i64)>)>) -> Option<Vec<Row>> {
+    let row = |name: &str, numbers: &[(&'static str, i64)]| {
+        let add = |row: Row, &(heading, number): &_| row.text(heading, number);
+        numbers.iter().fold(Row::of("database", name), add)
+    };
+    let mut sum: Vec<_> = counts.first()?.1.iter().map(|(heading, _)| (*heading, 0)).collect();
     let mut rows = Vec::new();
     for (context, numbers) in counts {
-        for (total, (_, number)) in sum.iter_mut().zip(&numbers) {
+        for ((_, total), (_, number)) in sum.iter_mut().zip(&numbers) {
             *total += number;
         }
-        let fields = numbers.iter().map(|(_, number)| Field::new(number)).collect();
-        rows.push(with_name(&context, fields));
+        rows.push(row(&context, &numbers));
     }
-    let total = Field::new("total");
-    rows.push(std::iter::once(total).chain(sum.iter().map(Field::new)).collect());
-    let headings: Vec<&str> = std::iter::once("database").chain(headings).collect();
-    Some(out.table(&headings, rows))
+    rows.push(row("total", &sum));
+    Some(rows)
 }
 
 #[cfg(test)]
@@ -162,10 +152,10 @@ mod tests {
     #[test]
     fn numbers_have_a_total() {
         let counts = |context: &str, n| (context.to_owned(), vec![("pending", n), ("running", 0)]);
-        let text = totals(&Output::plain(), vec![counts("a", 3), counts("b", 4)]);
+        let rows = totals(vec![counts("a", 3), counts("b", 4)]).unwrap();
         let expected = "DATABASE  PENDING  RUNNING\na         3        0\nb         4        0\n\
             total     7        0";
-        assert_eq!(text.as_deref(), Some(expected));
-        assert_eq!(totals(&Output::plain(), Vec::new()), None);
+        assert_eq!(Output::plain().table(rows), expected);
+        assert!(totals(Vec::new()).is_none());
     }
 }

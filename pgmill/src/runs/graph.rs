@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use cli::{Failure, exit};
+use cli::Exit;
 use conninfo::Client;
 use queue::run::Expected;
 use queue::run_queries::{self, Edge, RunTask};
@@ -17,14 +17,10 @@ use crate::runs::list::find;
 ///
 /// # Errors
 /// Fails if there is no such run.
-pub(super) async fn draw(client: &Client, out: &Output, args: &RunGraph) -> Result<u8, Failure> {
+pub(super) async fn draw(client: &Client, out: &Output, args: &RunGraph) -> Exit {
     find(client, args.run).await?;
     let tasks = run_queries::tasks(client, args.run).await?;
     let edges = run_queries::edges(client, args.run).await?;
-    if out.json {
-        out.document(&json!({ "tasks": tasks, "edges": edges }))?;
-        return Ok(exit::OK);
-    }
     let expected = |edge: &Edge| {
         (edge.expected != Expected::Succeeded).then(|| edge.expected.as_str().to_owned())
     };
@@ -44,12 +40,12 @@ pub(super) async fn draw(client: &Client, out: &Output, args: &RunGraph) -> Resu
             label: expected(edge),
         })
         .collect();
-    out.text(&match args.format {
+    let text = match args.format {
         GraphFormat::Mermaid => graph::mermaid(&boxes, &arrows),
         GraphFormat::Dot => graph::dot(&boxes, &arrows),
         GraphFormat::Text => lines(&tasks, &edges),
-    })?;
-    Ok(exit::OK)
+    };
+    out.answer(json!({ "tasks": tasks, "edges": edges }), text)
 }
 
 /// Formats `[a succeeded] >>> [b running]` for each edge, then the tasks without edges.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use cli::{Failure, exit};
+use cli::{Exit, Failure, exit};
 use conninfo::Client;
 use import::dbt_keys::{FAILURES, NODE, RELATION, RESOURCE_TYPE, VERSION, WARNED};
 use jiff::Timestamp;
@@ -23,11 +23,7 @@ const SCHEMA: &str = "https://schemas.getdbt.com/dbt/run-results/v6.json";
 /// # Errors
 /// Fails if there is no such run, if it has not ended or has no tasks of a dbt project, or if the
 /// file cannot be written.
-pub(super) async fn results(
-    client: &Client,
-    out: &Output,
-    args: &RunResults,
-) -> Result<u8, Failure> {
+pub(super) async fn results(client: &Client, out: &Output, args: &RunResults) -> Exit {
     let run = find(client, args.run).await?;
     let Some(finished_at) = run.finished_at else {
         return Err(Failure::new(exit::REFUSED, format!("run {} has not ended", run.id))
@@ -45,15 +41,13 @@ pub(super) async fn results(
     }
     write(&args.dbt, &document(&run, finished_at, &results))?;
     let file = args.dbt.display().to_string();
-    if out.json {
-        out.document(&json!({ "run_id": run.id, "file": file, "results": count }))?;
-        return Ok(exit::OK);
-    }
     let counts: Vec<String> =
         count.iter().map(|(status, number)| format!("{number} {status}")).collect();
-    let number = counted(results.len() as u64, "result");
-    out.text(&terminal::visible(&format!("wrote {number} to {file}: {}", counts.join(", "))))?;
-    Ok(exit::OK)
+    let number = counted(results.len(), "result");
+    out.answer(
+        json!({ "run_id": run.id, "file": file, "results": count }),
+        format!("wrote {number} to {file}: {}", counts.join(", ")),
+    )
 }
 
 fn write(path: &Path, document: &Value) -> Result<(), Failure> {

@@ -3,13 +3,13 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use cli::{Failure, exit};
+use cli::{Exit, Failure, exit};
 use conninfo::Client;
 use queue::critical_path::{CriticalPath, critical_tasks};
 use queue::insight::eta::{MAX_TASKS, etas};
 use queue::run::RunState;
 use queue::run_attempts::run_attempts;
-use queue::run_queries::{self, Edge, Run, RunTask};
+use queue::run_queries::{self, Edge, Run, RunTask, TaskCounts};
 use queue::{QueueError, RunId};
 use serde_json::json;
 use terminal::{
@@ -18,8 +18,8 @@ use terminal::{
 
 use crate::args::RunShow;
 use crate::output::format::{counted, label_lines, local_time, one_line, span};
-use crate::output::{Field, Output, Tone};
-use crate::runs::list::{find, run_tone};
+use crate::output::{Output, Row, Tone};
+use crate::runs::list::find;
 
 /// Maximum rows of the table without `--all`.
 const TASKS_SHOWN: usize = 50;
@@ -28,16 +28,11 @@ const RUNNING_SHOWN: i64 = 3;
 const MAX_ATTEMPTS: i64 = 5000;
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-const TASK_HEADINGS: [&str; 10] = [
-    "task", "state", "queue", "priority", "started", "duration", "attempts", "rows", "pid",
-    "message",
-];
-
 /// Shows one run; with `--watch` follows it first.
 ///
 /// # Errors
 /// Fails if there is no such run.
-pub(super) async fn show(client: &Client, out: &Output, args: &RunShow) -> Result<u8, Failure> {
+pub(super) async fn show(client: &Client, out: &Output, args: &RunShow) -> Exit {
     if args.watch {
         follow(client, args.run).await?;
     }
@@ -125,56 +120,54 @@ pub(crate) fn fire(run: &Run) -> Option<String> {
 }
 
 fn heading(out: &Output, run: &Run) -> String {
-    let mut text = format!("run {} of {}: ", run.id, visible(&run.title()));
-    text.push_str(&out.paint(run.state_text(), run_tone(run.state)));
-    let _ = write!(
-        text,
-        ", started {} by {}, {}",
-        local_time(run.started_at),
-        visible(run.starter()),
-        span(run.duration.as_secs_f64())
-    );
-    if let Some(role) = &run.cancelled_by {
-        let _ = write!(text, ", cancelled by {}", visible(role));
+    let started = format!("started {} by {}", local_time(run.started_at), run.starter());
+    let restarted = match run.restarts {
+        0 => None,
+        1 => Some("restarted once".to_owned()),
+        restarts => Some(format!("restarted {restarts} times")),
+    };
+    let facts = [
+        Some(started),
+        Some(span(run.duration.as_secs_f64())),
+        run.cancelled_by.as_ref().map(|role| format!("cancelled by {role}")),
+        run.cancel_reason.clone(),
+        restarted,
+    ];
+    let facts = visible(&facts.into_iter().flatten().collect::<Vec<_>>().join(", "));
+    let state = out.paint(run.state_text(), Tone::of_end(run.state.as_str()));
+    let mut lines = vec![format!("run {} of {}: {state}, {facts}", run.id, visible(&run.title()))];
+    lines.extend(fire(run));
+    let in_progress = run.state == RunState::Running;
+    match (run.late_since, run.late_at.filter(|_| in_progress)) {
+        (Some(at), _) => {
+            let late = out.paint("late", Tone::Error);
+            lines.push(format!("{late}: the deadline was {}", local_time(at)));
+        }
+        (None, deadline) => lines.extend(deadline.map(|at| format!("deadline {}", local_time(at)))),
     }
-    if let Some(reason) = &run.cancel_reason {
-        let _ = write!(text, ", {}", visible(reason));
+    let timeout = run.timeout_at.filter(|_| in_progress);
+    lines.extend(timeout.map(|at| format!("timeout {}", local_time(at))));
+    let expected = run.expected_duration_seconds;
+    lines.extend(expected.map(|seconds| format!("expected duration {}", span(seconds))));
+    lines.extend(label_lines(&run.labels).map(|(word, value)| format!("{word} {value}")));
+    lines.push(counts(&run.count));
+    if !run.dropped.is_empty() {
+        let dropped = visible(&run.dropped.join(", "));
+        lines.push(format!("dropped edges from tasks outside of the run: {dropped}"));
     }
-    if run.restarts > 0 {
-        let _ = match run.restarts {
-            1 => write!(text, ", restarted once"),
-            restarts => write!(text, ", restarted {restarts} times"),
-        };
-    }
-    if let Some(fire) = fire(run) {
-        let _ = write!(text, "\n{fire}");
-    }
-    if let Some(at) = run.late_since {
-        let late = out.paint("late", Tone::Error);
-        let _ = write!(text, "\n{late}: the deadline was {}", local_time(at));
-    } else if let Some(at) = run.late_at.filter(|_| run.state == RunState::Running) {
-        let _ = write!(text, "\ndeadline {}", local_time(at));
-    }
-    if let Some(at) = run.timeout_at.filter(|_| run.state == RunState::Running) {
-        let _ = write!(text, "\ntimeout {}", local_time(at));
-    }
-    if let Some(seconds) = run.expected_duration_seconds {
-        let _ = write!(text, "\nexpected duration {}", span(seconds));
-    }
-    for (word, value) in label_lines(&run.labels) {
-        let _ = write!(text, "\n{word} {value}");
-    }
-    let count = &run.count;
-    let _ = write!(
-        text,
-        "\n{}: {} waiting{}, {} queued or running, {} succeeded, {} failed, {} ignored, {} cancelled, {} upstream_failed, \
-         {} skipped",
+    lines.join("\n")
+}
+
+fn counts(count: &TaskCounts) -> String {
+    let approval = match count.needs_approval {
+        0 => String::new(),
+        number => format!(" ({number} for approval)"),
+    };
+    format!(
+        "{}: {} waiting{approval}, {} queued or running, {} succeeded, {} failed, {} ignored, \
+         {} cancelled, {} upstream_failed, {} skipped",
         counted(count.tasks, "task"),
         count.waiting,
-        match count.needs_approval {
-            0 => String::new(),
-            number => format!(" ({number} for approval)"),
-        },
         count.released,
         count.succeeded,
         count.failed,
@@ -182,12 +175,7 @@ fn heading(out: &Output, run: &Run) -> String {
         count.cancelled,
         count.upstream_failed,
         count.skipped
-    );
-    if !run.dropped.is_empty() {
-        let dropped = visible(&run.dropped.join(", "));
-        let _ = write!(text, "\ndropped edges from tasks outside of the run: {dropped}");
-    }
-    text
+    )
 }
 
 fn table(out: &Output, tasks: &[RunTask], all: bool) -> String {
@@ -197,20 +185,19 @@ fn table(out: &Output, tasks: &[RunTask], all: bool) -> String {
         shown.sort_by_key(|task| display_rank(&task.state));
     }
     let row = |task: &&RunTask| {
-        vec![
-            Field::new(&task.name),
-            Field::new(&task.state).tone(task_tone(&task.state)),
-            Field::new(&task.queue),
-            Field::new(task.priority),
-            Field::or_blank(task.started_at.map(local_time)),
-            Field::or_blank(task.duration.map(|duration| span(duration.as_secs_f64()))),
-            Field::count(i64::from(task.attempts)),
-            Field::or_blank(task.rows),
-            Field::or_blank(task.pid),
-            Field::or_blank(note(task).map(|text| one_line(text, 60))),
-        ]
+        Row::of("task", &task.name)
+            .text("state", &task.state)
+            .tone(task_tone(&task.state))
+            .text("queue", &task.queue)
+            .text("priority", task.priority)
+            .maybe("started", task.started_at.map(local_time))
+            .maybe("duration", task.duration.map(|duration| span(duration.as_secs_f64())))
+            .count("attempts", task.attempts)
+            .maybe("rows", task.rows)
+            .maybe("pid", task.pid)
+            .maybe("message", note(task).map(|text| one_line(text, 60)))
     };
-    let mut text = out.table(&TASK_HEADINGS, shown.iter().take(limit).map(row).collect());
+    let mut text = out.table(shown.iter().take(limit).map(row).collect());
     if shown.len() > limit {
         let _ = write!(text, "\nand {} more; use --all", shown.len() - limit);
     }

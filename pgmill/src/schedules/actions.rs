@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use cli::statement::runnable;
-use cli::{Failure, exit};
+use cli::{Exit, Failure, exit};
 use conninfo::Client;
-use queue::run::RunState;
-use queue::run_queries::{self, RunFilter};
+use queue::run_queries;
 use queue::{Mode, scan};
 use schedule::declare::{self, PutResult};
 use schedule::enums::DeclaredIn;
@@ -15,13 +14,13 @@ use serde_json::{Map, Value, json};
 use terminal::visible;
 use tokio_postgres::Transaction;
 
-use crate::args::{DryRun, ScheduleCancel, ScheduleName, ScheduleRunNow, ScheduleSet};
+use crate::args::{DryRun, ObjectName, OrOff, ScheduleCancel, ScheduleRunNow, ScheduleSet};
 use crate::output::Output;
 use crate::output::format::{counted, instant};
-use crate::runs::actions::{MAX_RUNS, cancel_runs};
+use crate::runs::actions::cancel_runs;
 use crate::schedules::fires::parse;
 use crate::schedules::list::{find, missing, print_declaration_error};
-use crate::session::{begin_read_committed, commit_unless_dry_run};
+use crate::session::change;
 
 /// Enables or disables a schedule.
 ///
@@ -30,35 +29,25 @@ use crate::session::{begin_read_committed, commit_unless_dry_run};
 pub(crate) async fn enable(
     client: &mut Client,
     out: &Output,
-    args: &ScheduleName,
+    args: &ObjectName,
     enabled: bool,
-) -> Result<u8, Failure> {
-    let transaction = begin_read_committed(client).await?;
-    let found = declare::enable(&transaction, &args.name, enabled).await?;
-    commit_unless_dry_run(transaction, args.dry_run).await?;
-    if !found {
-        return Err(missing(&args.name));
+) -> Exit {
+    let ObjectName { name, dry_run } = args;
+    if !change(client, *dry_run, async |to| Ok(declare::enable(to, name, enabled).await?)).await? {
+        return Err(missing(name));
     }
-    let (done, would) = if enabled { ("enabled", "enable") } else { ("disabled", "disable") };
-    let document = json!({ "schedule": args.name, "enabled": enabled, "dry_run": args.dry_run });
-    print_result(out, &document, &args.name, args.dry_run, (done, would))
+    let words = if enabled { ("enabled", "enable") } else { ("disabled", "disable") };
+    let document = json!({ "schedule": name, "enabled": enabled, "dry_run": dry_run });
+    out.answer(document, result(name, *dry_run, words))
 }
 
-fn print_result(
-    out: &Output,
-    document: &Value,
-    name: &str,
-    dry_run: bool,
-    (done, would): (&str, &str),
-) -> Result<u8, Failure> {
-    if out.json {
-        out.document(document)?;
-    } else if dry_run {
-        out.text(&visible(&format!("would {would} schedule {name}")))?;
+/// Describes what was done, or would be done.
+fn result(name: &str, dry_run: DryRun, (done, would): (&str, &str)) -> String {
+    if dry_run.is_set() {
+        format!("would {would} schedule {name}")
     } else {
-        out.text(&visible(&format!("schedule {name} {done}")))?;
+        format!("schedule {name} {done}")
     }
-    Ok(exit::OK)
 }
 
 /// Overrides settings of a schedule, or declares a schedule.
@@ -66,11 +55,8 @@ fn print_result(
 /// # Errors
 /// Fails if there is no such schedule, if the timing is invalid, or if the schedule is declared in
 /// a file or a comment.
-pub(crate) async fn set(
-    client: &mut Client,
-    out: &Output,
-    args: &ScheduleSet,
-) -> Result<u8, Failure> {
+pub(crate) async fn set(client: &mut Client, out: &Output, args: &ScheduleSet) -> Exit {
+    let ScheduleSet { name, dry_run, .. } = args;
     let mut declares = declared_fields(args);
     if let Some(timing) = &args.timing {
         // Normalize the timing, as for files and comments, so that another spelling of the same
@@ -79,24 +65,28 @@ pub(crate) async fn set(
         declare::check_future(client, &timing).await?;
         declares.insert("timing".to_owned(), timing.to_string().into());
     }
-    let transaction = begin_read_committed(client).await?;
-    let mut put = PutResult::Unchanged;
-    if !declares.is_empty() || args.mode.is_some() {
-        put = declare_one(&transaction, &args.name, declares, args.mode).await?;
-    }
-    let own = override_fields(args);
-    if !own.is_empty() && !declare::override_settings(&transaction, &args.name, &own).await? {
-        return Err(missing(&args.name));
-    }
-    commit_unless_dry_run(transaction, args.dry_run).await?;
-    let put = if put == PutResult::Unchanged && !own.is_empty() { PutResult::Changed } else { put };
+    let put = change(client, *dry_run, async |to| {
+        let mut put = PutResult::Unchanged;
+        if !declares.is_empty() || args.mode.is_some() {
+            put = declare_one(to, name, declares, args.mode).await?;
+        }
+        let own = override_fields(args);
+        if own.is_empty() {
+            return Ok(put);
+        }
+        if !declare::override_settings(to, name, &own).await? {
+            return Err(missing(name));
+        }
+        Ok(if put == PutResult::Unchanged { PutResult::Changed } else { put })
+    })
+    .await?;
     let words = match put {
         PutResult::New => ("declared", "declare"),
         PutResult::Changed => ("changed", "change"),
         PutResult::Unchanged => ("unchanged", "not change"),
     };
-    let document = json!({ "schedule": args.name, "result": put, "dry_run": args.dry_run });
-    print_result(out, &document, &args.name, args.dry_run, words)
+    let document = json!({ "schedule": name, "result": put, "dry_run": dry_run });
+    out.answer(document, result(name, *dry_run, words))
 }
 
 /// Fields of a schedule with a statement; removed when it runs jobs instead.
@@ -184,16 +174,11 @@ fn declared_fields(args: &ScheduleSet) -> Map<String, Value> {
 }
 
 fn override_fields(args: &ScheduleSet) -> Map<String, Value> {
-    let span = |span: Option<&Duration>| span.map_or(Value::Null, |span| seconds(*span));
+    let span = |given: OrOff<Duration>| given.0.map_or(Value::Null, seconds);
     let fields = [
-        (
-            "max_attempts",
-            args.max_attempts
-                .or(args.max_retries)
-                .map(|it| it.own().map_or(Value::Null, |n| (*n).into())),
-        ),
-        ("retry_interval", args.retry_interval.map(|it| span(it.own()))),
-        ("jitter", args.jitter.map(|it| span(it.own()))),
+        ("max_attempts", args.max_attempts.or(args.max_retries).map(|it| json!(it.0))),
+        ("retry_interval", args.retry_interval.map(span)),
+        ("jitter", args.jitter.map(span)),
     ];
     fields.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
 }
@@ -202,24 +187,23 @@ fn override_fields(args: &ScheduleSet) -> Map<String, Value> {
 ///
 /// # Errors
 /// Fails if there is no such schedule, or if it is declared in a comment.
-pub(crate) async fn remove(
-    client: &mut Client,
-    out: &Output,
-    args: &ScheduleName,
-) -> Result<u8, Failure> {
-    let transaction = begin_read_committed(client).await?;
-    let declared = declare::declared(&transaction).await?;
-    let known = declared.iter().find(|it| it.name == args.name);
-    if known.ok_or_else(|| missing(&args.name))?.declared_in == DeclaredIn::Comment {
-        let message = format!("schedule \"{}\" is declared in a comment", args.name);
-        return Err(Failure::new(exit::REFUSED, message).hint(
-            "Remove its annotation and run pgmill schedule sync, or use pgmill schedule disable.",
-        ));
-    }
-    declare::remove(&transaction, std::slice::from_ref(&args.name)).await?;
-    commit_unless_dry_run(transaction, args.dry_run).await?;
-    let document = json!({ "schedule": args.name, "removed": true, "dry_run": args.dry_run });
-    print_result(out, &document, &args.name, args.dry_run, ("removed", "remove"))
+pub(crate) async fn remove(client: &mut Client, out: &Output, args: &ObjectName) -> Exit {
+    let ObjectName { name, dry_run } = args;
+    change(client, *dry_run, async |to| {
+        let declared = declare::declared(to).await?;
+        let known = declared.iter().find(|it| it.name == *name).ok_or_else(|| missing(name))?;
+        if known.declared_in == DeclaredIn::Comment {
+            let message = format!("schedule \"{name}\" is declared in a comment");
+            return Err(Failure::new(exit::REFUSED, message).hint(
+                "Remove its annotation and run pgmill schedule sync, or use pgmill schedule disable.",
+            ));
+        }
+        declare::remove(to, std::slice::from_ref(name)).await?;
+        Ok(())
+    })
+    .await?;
+    let document = json!({ "schedule": name, "removed": true, "dry_run": dry_run });
+    out.answer(document, result(name, *dry_run, ("removed", "remove")))
 }
 
 /// Starts a run of a schedule.
@@ -227,53 +211,37 @@ pub(crate) async fn remove(
 /// # Errors
 /// Fails if there is no such schedule, or without `--force` if a run is in progress or the instant
 /// has a run already.
-pub(crate) async fn run_now(
-    client: &mut Client,
-    out: &Output,
-    args: &ScheduleRunNow,
-) -> Result<u8, Failure> {
+pub(crate) async fn run_now(client: &mut Client, out: &Output, args: &ScheduleRunNow) -> Exit {
+    let ScheduleRunNow { name, force, dry_run, .. } = args;
     let now = queue::task_queries::now(client).await?;
     let at = instant("--at", args.at.as_ref(), now)?;
     let params = args.params.iter().cloned().collect();
-    let transaction = begin_read_committed(client).await?;
-    let started = declare::run_now(&transaction, &args.name, args.force, &params, at).await?;
-    commit_unless_dry_run(transaction, args.dry_run).await?;
-    let Some(run) = started else { return Err(missing(&args.name)) };
-    if args.dry_run {
-        let document = json!({ "schedule": args.name, "run_id": null, "dry_run": true });
-        return print_result(out, &document, &args.name, true, ("", "start a run of"));
-    }
-    let document = json!({ "schedule": args.name, "run_id": run, "dry_run": false });
-    print_result(out, &document, &args.name, false, (&format!("started run {run}"), ""))
+    let run = change(client, *dry_run, async |to| {
+        declare::run_now(to, name, *force, &params, at).await?.ok_or_else(|| missing(name))
+    })
+    .await?;
+    let shown = (!dry_run.is_set()).then_some(run);
+    out.answer(
+        json!({ "schedule": name, "run_id": shown, "dry_run": dry_run }),
+        result(name, *dry_run, (&format!("started run {run}"), "start a run of")),
+    )
 }
 
 /// Cancels the runs of a schedule that are in progress.
 ///
 /// # Errors
 /// Fails if there is no such schedule.
-pub(crate) async fn cancel(
-    client: &mut Client,
-    out: &Output,
-    args: &ScheduleCancel,
-) -> Result<u8, Failure> {
+pub(crate) async fn cancel(client: &mut Client, out: &Output, args: &ScheduleCancel) -> Exit {
     find(client, &args.name).await?;
-    let filter = RunFilter {
-        state: Some(RunState::Running),
-        schedule: Some(args.name.clone()),
-        ..RunFilter::default()
-    };
-    let running = run_queries::runs(client, &filter, MAX_RUNS).await?;
-    let runs: Vec<_> = running.iter().map(|run| run.id).collect();
-    cancel_runs(client, out, &runs, args.kill, args.dry_run).await
+    let runs = run_queries::in_progress(client, Some(&args.name), true).await?;
+    cancel_runs(client, out, &runs, (args.kill, args.dry_run)).await
 }
 
 /// Synchronizes schedules with the annotations in the comments of procedures.
-pub(crate) async fn sync(client: &mut Client, out: &Output, args: &DryRun) -> Result<u8, Failure> {
-    let mut transaction = begin_read_committed(client).await?;
-    let done = reconcile(&mut transaction).await?;
-    commit_unless_dry_run(transaction, args.dry_run).await?;
+pub(crate) async fn sync(client: &mut Client, out: &Output, dry_run: DryRun) -> Exit {
+    let done = change(client, dry_run, async |to| Ok(reconcile(to).await?)).await?;
     if out.json {
-        out.document(&json!({ "dry_run": args.dry_run, "changes": done }))?;
+        out.document(&json!({ "dry_run": dry_run, "changes": done }))?;
     } else {
         let Reconciled { new, changed, unchanged, removed, declaration_errors } = &done;
         for (sign, names) in [('+', new), ('~', changed), ('-', removed)] {
@@ -282,12 +250,10 @@ pub(crate) async fn sync(client: &mut Client, out: &Output, args: &DryRun) -> Re
             }
         }
         declaration_errors.iter().for_each(|error| print_declaration_error(out, error));
-        let changes = counted((new.len() + changed.len() + removed.len()) as u64, "change");
-        let verb = if args.dry_run { "would be made" } else { "made" };
-        out.text(&format!(
-            "{changes} {verb}, {unchanged} unchanged, {}",
-            counted(declaration_errors.len() as u64, "error")
-        ))?;
+        let changes = counted(new.len() + changed.len() + removed.len(), "change");
+        let made = dry_run.or("would be made", "made");
+        let errors = counted(declaration_errors.len(), "error");
+        out.text(&format!("{changes} {made}, {unchanged} unchanged, {errors}"))?;
     }
     Ok(if done.declaration_errors.is_empty() { exit::OK } else { exit::FAILURE })
 }

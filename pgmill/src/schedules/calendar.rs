@@ -1,15 +1,15 @@
 //! `pgmill schedule calendar`: past and coming fires of all schedules.
 
-use cli::{Failure, exit};
+use cli::Exit;
 use conninfo::Client;
 use jiff::SignedDuration;
 use jiff::tz::TimeZone;
-use schedule::page::calendar::{self, CalendarFire};
+use schedule::page::calendar;
 use schedule::page::{self, PageFrom};
 
 use crate::args::ScheduleCalendar;
 use crate::output::format::{instant, relative_time};
-use crate::output::{Field, Output, Tone};
+use crate::output::{Output, Row, Tone};
 
 /// Schedules read at a time.
 const PAGE_SIZE: i64 = 200;
@@ -18,11 +18,7 @@ const PAGE_SIZE: i64 = 200;
 ///
 /// # Errors
 /// Fails if a bound of the period is outside of the calendar.
-pub(crate) async fn calendar(
-    client: &Client,
-    out: &Output,
-    args: &ScheduleCalendar,
-) -> Result<u8, Failure> {
+pub(crate) async fn calendar(client: &Client, out: &Output, args: &ScheduleCalendar) -> Exit {
     let now = queue::task_queries::now(client).await?;
     let day = SignedDuration::from_hours(24);
     let from = instant("--from", args.from.as_ref(), now)?.unwrap_or(now - day);
@@ -41,30 +37,14 @@ pub(crate) async fn calendar(
         after = page.next;
     }
     fires.sort_by(|a, b| (a.fire_at, &a.schedule).cmp(&(b.fire_at, &b.schedule)));
-    if out.json {
-        out.document(&fires)?;
-    } else if fires.is_empty() {
-        out.note("no schedule fires in this period");
-    } else {
-        let row = |fire: &CalendarFire| {
-            let state = fire.state.map_or("coming", |state| state.as_str());
-            let tone = match state {
-                "failed" => Tone::Error,
-                "cancelled" => Tone::Warning,
-                "succeeded" => Tone::Success,
-                _ => Tone::Plain,
-            };
-            let local = fire.fire_at.to_zoned(TimeZone::system());
-            vec![
-                Field::new(local.strftime("%a %F %T %Z")),
-                Field::new(&fire.schedule),
-                Field::new(state).tone(tone),
-                Field::or_blank(fire.run_id),
-                Field::new(relative_time(fire.fire_at, now)),
-            ]
-        };
-        let headings = ["fire", "schedule", "state", "run", "relative"];
-        out.print_table(&headings, fires.iter().map(row).collect())?;
-    }
-    Ok(exit::OK)
+    out.list(&fires, "no schedule fires in this period", |fire| {
+        let state = fire.state.map_or("coming", |state| state.as_str());
+        let local = fire.fire_at.to_zoned(TimeZone::system());
+        Row::of("fire", local.strftime("%a %F %T %Z"))
+            .text("schedule", &fire.schedule)
+            .text("state", state)
+            .tone(Tone::of_end(state))
+            .maybe("run", fire.run_id)
+            .text("relative", relative_time(fire.fire_at, now))
+    })
 }

@@ -1,6 +1,6 @@
 //! `pgmill schedule next|test`: the fires of a schedule, without firing it.
 
-use cli::{Failure, exit};
+use cli::{Exit, Failure, exit};
 use conninfo::{Client, GenericClient};
 use jiff::Timestamp;
 use queue::QueueError;
@@ -12,7 +12,7 @@ use terminal::visible;
 
 use crate::args::ScheduleNext;
 use crate::output::format::{instant, local_time, relative_time, span};
-use crate::output::{Field, Output, Tone};
+use crate::output::{Output, Row, Tone};
 use crate::schedules::list::{find, missing};
 
 /// Formats fires in the time zone of the cadence, in UTC and relative to now.
@@ -24,24 +24,18 @@ pub(super) fn table_of_fires(
 ) -> String {
     let row = |at: &Timestamp| {
         let there = at.to_zoned(cadence.zone().clone());
-        vec![
-            Field::new(there.strftime("%a %F %T %Z")),
-            Field::new(at),
-            Field::new(relative_time(*at, now)),
-        ]
+        Row::of("fire", there.strftime("%a %F %T %Z"))
+            .text("utc", at)
+            .text("relative", relative_time(*at, now))
     };
-    out.table(&["fire", "utc", "relative"], fires.iter().map(row).collect())
+    out.table(fires.iter().map(row).collect())
 }
 
 /// Prints the next fires of a schedule or a timing.
 ///
 /// # Errors
 /// Fails if there is no such schedule, or if the timing is invalid or does not fire at fixed times.
-pub(super) async fn next(
-    client: &Client,
-    out: &Output,
-    args: &ScheduleNext,
-) -> Result<u8, Failure> {
+pub(super) async fn next(client: &Client, out: &Output, args: &ScheduleNext) -> Exit {
     let timing = match (&args.timing, &args.name) {
         (Some(timing), _) => timing.clone(),
         (None, Some(name)) => find(client, name).await?.timing,
@@ -109,7 +103,7 @@ pub(crate) async fn test_schedule(
 ///
 /// # Errors
 /// As [`test_schedule`].
-pub(super) async fn test(client: &mut Client, out: &Output, name: &str) -> Result<u8, Failure> {
+pub(super) async fn test(client: &mut Client, out: &Output, name: &str) -> Exit {
     let it = test_schedule(client, name).await?.ok_or_else(|| missing(name))?;
     if out.json {
         out.document(&it)?;

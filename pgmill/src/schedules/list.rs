@@ -1,6 +1,6 @@
 //! `pgmill schedule list`, and the search for one schedule.
 
-use cli::{Failure, exit};
+use cli::{Exit, Failure, exit};
 use conninfo::Client;
 use jiff::Timestamp;
 use schedule::describe_timing;
@@ -10,32 +10,20 @@ use terminal::visible;
 
 use crate::args::ScheduleList;
 use crate::output::format::{one_line, relative_time, with_tags};
-use crate::output::{Field, Output, Tone};
-
-const HEADINGS: [&str; 7] =
-    ["schedule", "status", "when", "next fire", "last fire", "last run", "last success"];
+use crate::output::{Output, Row, Tone};
 
 /// Lists schedules, and the errors of annotations.
-pub(super) async fn list(
-    client: &Client,
-    out: &Output,
-    args: &ScheduleList,
-) -> Result<u8, Failure> {
+pub(super) async fn list(client: &Client, out: &Output, args: &ScheduleList) -> Exit {
     let schedules = queries::statuses(client, args.removed).await?;
     let declaration_errors = queries::annotation_errors(client).await?;
     if out.json {
         out.document(&json!({ "schedules": schedules, "declaration_errors": declaration_errors }))?;
         return Ok(exit::OK);
     }
-    if schedules.is_empty() {
-        out.note("there are no schedules");
-    } else {
-        let now = queue::task_queries::now(client).await?;
-        let rows = schedules.iter().map(|it| row(it, now)).collect();
-        out.print_table(&HEADINGS, rows)?;
-    }
+    let now = queue::task_queries::now(client).await?;
+    let code = out.list(&schedules, "there are no schedules", |it| row(it, now))?;
     declaration_errors.iter().for_each(|error| print_declaration_error(out, error));
-    Ok(exit::OK)
+    Ok(code)
 }
 
 /// Prints the error of an annotation to standard error.
@@ -45,7 +33,7 @@ pub(super) fn print_declaration_error(out: &Output, error: &AnnotationError) {
     out.note(visible(&format!("error in the comment of {declared_as}, {place}: {message}{hint}")));
 }
 
-fn row(it: &ScheduleStatus, now: Timestamp) -> Vec<Field> {
+fn row(it: &ScheduleStatus, now: Timestamp) -> Row {
     let tone = match it.status.as_str() {
         "error" => Tone::Error,
         "overdue" | "disabled" | "removed" => Tone::Warning,
@@ -58,15 +46,16 @@ fn row(it: &ScheduleStatus, now: Timestamp) -> Vec<Field> {
         Some(_) => Tone::Warning,
         None => Tone::Plain,
     };
-    vec![
-        Field::new(with_tags(it.name.clone(), &it.labels)),
-        Field::new(&it.status).tone(tone),
-        Field::new(one_line(&describe_timing(&it.timing), 80)),
-        Field::or_blank(it.next_fire_at.map(|at| relative_time(at, now))),
-        Field::or_blank(it.last_fire_at.map(|at| relative_time(at, now))),
-        Field::or_blank(it.last_state.as_deref()).tone(last_tone),
-        Field::or_blank(it.last_success_at.map(|at| relative_time(at, now))),
-    ]
+    let relative = |at: Option<Timestamp>| at.map(|at| relative_time(at, now));
+    Row::of("schedule", with_tags(it.name.clone(), &it.labels))
+        .text("status", &it.status)
+        .tone(tone)
+        .text("when", one_line(&describe_timing(&it.timing), 80))
+        .maybe("next fire", relative(it.next_fire_at))
+        .maybe("last fire", relative(it.last_fire_at))
+        .maybe("last run", it.last_state.as_deref())
+        .tone(last_tone)
+        .maybe("last success", relative(it.last_success_at))
 }
 
 /// Returns the status of a schedule.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use cli::{Failure, exit};
+use cli::{Exit, exit};
 use conninfo::Client;
 use jiff::Timestamp;
 use schedule::jobs::{self, ScheduledJob};
@@ -15,7 +15,7 @@ use crate::output::Output;
 use crate::output::format::{counted, label_lines, local_time, relative_time, span};
 use crate::schedules::fires::table_of_fires;
 use crate::schedules::list::find;
-use crate::schedules::log;
+use crate::schedules::log::{event_row, run_row};
 
 /// Number of rows of history and log that `show` prints.
 const LATEST: i64 = 5;
@@ -24,7 +24,7 @@ const LATEST: i64 = 5;
 ///
 /// # Errors
 /// Fails if there is no such schedule.
-pub(super) async fn show(client: &Client, out: &Output, name: &str) -> Result<u8, Failure> {
+pub(super) async fn show(client: &Client, out: &Output, name: &str) -> Exit {
     let it = find(client, name).await?;
     let now = queue::task_queries::now(client).await?;
     let cadence = match Timing::parse(&it.timing) {
@@ -56,83 +56,66 @@ pub(super) async fn show(client: &Client, out: &Output, name: &str) -> Result<u8
         out.text(&format!("{title}\n{}", table_of_fires(out, &cadence, &fires, now)))?;
     }
     if !history.is_empty() {
-        out.text(&format!("\n{}", log::runs(out, &history)))?;
+        out.text(&format!("\n{}", out.table(history.iter().map(run_row).collect())))?;
     }
     if !log.is_empty() {
-        out.text(&format!("\n{}", log::events(out, &log)))?;
+        out.text(&format!("\n{}", out.table(log.iter().map(event_row).collect())))?;
     }
     Ok(exit::OK)
 }
 
 fn heading(it: &ScheduleStatus, jobs: &[ScheduledJob], now: Timestamp) -> String {
-    let mut text = format!("schedule {}: {}, {}", it.name, it.status, describe_timing(&it.timing));
     let declared = match (&it.declared_as, it.declared_in.as_str()) {
         (Some(procedure), _) => format!("in the comment of {procedure}"),
         (None, "file") => "in a file".to_owned(),
         (None, _) => "by a call".to_owned(),
     };
-    let _ = write!(text, "\ntiming {}, declared {declared}", it.timing);
-    if let Some(timing) = &it.new_timing {
+    let mut lines = vec![
+        format!("schedule {}: {}, {}", it.name, it.status, describe_timing(&it.timing)),
+        format!("timing {}, declared {declared}", it.timing),
+    ];
+    lines.extend(it.new_timing.as_ref().map(|timing| {
         let error = it.new_timing_error.as_deref().unwrap_or("no worker has checked it yet");
-        let _ = write!(text, "\nnew timing {timing} is not in force: {error}");
-    }
-    let _ = write!(
-        text,
-        "\nruns {}, overlap {}, catch up {}",
-        it.jobs.join(", "),
-        it.overlap,
-        it.catch_up
-    );
-    describe_settings(&mut text, it);
-    jobs.iter().for_each(|job| describe_job(&mut text, job));
-    if let Some(params) = it.params.as_object().filter(|params| !params.is_empty()) {
-        let _ = write!(text, "\nparams {}", Value::from(params.clone()));
-    }
-    let _ = write!(
-        text,
-        "\nversion {}, changed {} by {}",
-        it.version,
-        local_time(it.changed_at),
-        it.changed_by
-    );
-    for (word, value) in label_lines(&it.labels) {
-        let _ = write!(text, "\n{word} {value}");
-    }
-    for (word, at) in [
+        format!("new timing {timing} is not in force: {error}")
+    }));
+    lines.push(settings(it));
+    jobs.iter().for_each(|job| lines.extend(describe_job(job)));
+    let params = it.params.as_object().filter(|params| !params.is_empty());
+    lines.extend(params.map(|params| format!("params {}", Value::from(params.clone()))));
+    let changed_at = local_time(it.changed_at);
+    lines.push(format!("version {}, changed {changed_at} by {}", it.version, it.changed_by));
+    lines.extend(label_lines(&it.labels).map(|(word, value)| format!("{word} {value}")));
+    let instants = [
         ("next fire", it.next_fire_at),
         ("last fire", it.last_fire_at),
         ("last success", it.last_success_at),
         ("fire that waits for the run in progress", it.queued_fire_at),
         ("removed", it.removed_at),
-    ] {
-        if let Some(at) = at {
-            let _ = write!(text, "\n{word} {}", local_time(at));
-        }
-    }
-    if let Some((at, found)) = it.trigger_checked_at.zip(it.trigger_result.as_ref()) {
-        let _ = write!(text, "\ntrigger checked {}: {found}", relative_time(at, now));
-    }
+    ];
+    let instant = |(word, at): (&str, Option<_>)| Some(format!("{word} {}", local_time(at?)));
+    lines.extend(instants.into_iter().filter_map(instant));
+    let checked = it.trigger_checked_at.zip(it.trigger_result.as_ref());
+    lines.extend(
+        checked.map(|(at, found)| format!("trigger checked {}: {found}", relative_time(at, now))),
+    );
     if it.late_runs > 0 {
-        let _ = write!(text, "\n{} late", counted(it.late_runs, "run"));
+        lines.push(format!("{} late", counted(it.late_runs, "run")));
     }
-    if let Some(run) = it.running_run_id {
-        let _ = write!(text, "\nrun {run} is in progress: pgmill run show {run}");
-    }
-    if let Some(error) = &it.error {
-        let _ = write!(text, "\nerror: {error}");
-    }
-    text.lines().map(visible).collect::<Vec<_>>().join("\n")
+    let running = it.running_run_id;
+    lines.extend(running.map(|run| format!("run {run} is in progress: pgmill run show {run}")));
+    lines.extend(it.error.as_ref().map(|error| format!("error: {error}")));
+    visible(&lines.join("\n"))
 }
 
-/// Adds the settings of the fires, and those that operators have overridden.
-fn describe_settings(text: &mut String, it: &ScheduleStatus) {
+/// Describes the settings of the fires, and those that operators have overridden.
+fn settings(it: &ScheduleStatus) -> String {
+    let runs = it.jobs.join(", ");
+    let mut text = format!("runs {runs}, overlap {}, catch up {}", it.overlap, it.catch_up);
     if let Some(seconds) = it.max_lateness_seconds {
         let _ = write!(text, " no later than {}", span(seconds));
     }
-    if it.jitter_seconds > 0.0 {
-        let _ = write!(text, ", jitter {}", span(it.jitter_seconds));
-    }
     for (word, seconds) in [
+        ("jitter", Some(it.jitter_seconds).filter(|jitter| *jitter > 0.0)),
         ("expected duration", it.expected_duration_seconds),
         ("deadline", it.deadline_seconds),
         ("run timeout", it.run_timeout_seconds),
@@ -147,35 +130,33 @@ fn describe_settings(text: &mut String, it: &ScheduleStatus) {
     if let Some(seconds) = it.retry_interval_seconds {
         let _ = write!(text, ", retry interval {}", span(seconds));
     }
+    text
 }
 
-/// Adds the description of a job, and its statement if it was created from one.
-fn describe_job(text: &mut String, job: &ScheduledJob) {
+/// Returns the description of a job, and its statement if it was created from one.
+fn describe_job(job: &ScheduledJob) -> Vec<String> {
     let name = if job.task.is_some() { String::new() } else { format!("job {}: ", job.name) };
-    for (word, value) in [("description", &job.description), ("category", &job.category)] {
-        if let Some(value) = value {
-            let _ = write!(text, "\n{name}{word} {}", value.replace('\n', "\n  "));
-        }
-    }
-    let Some(task) = &job.task else { return };
+    let indented = |text: &str| text.replace('\n', "\n  ");
+    let texts = [("description", &job.description), ("category", &job.category)];
+    let text = |(word, text): (_, &Option<String>)| {
+        Some(format!("{name}{word} {}", indented(text.as_ref()?)))
+    };
+    let mut lines: Vec<String> = texts.into_iter().filter_map(text).collect();
+    let Some(task) = &job.task else { return lines };
     let statement = task.statement.as_deref().unwrap_or(HIDDEN).trim();
-    let _ = write!(text, "\nstatement {}", statement.replace('\n', "\n  "));
-    if let Some(params) = &task.params {
-        let _ = write!(text, "\nparams {params}");
-    }
-    let _ = write!(
-        text,
-        "\ndeclared mode {}, queue {}, max attempts {}, retry interval {} {}",
-        task.mode,
-        task.queue,
-        task.max_attempts,
-        span(task.retry_interval_seconds),
-        task.backoff
+    lines.push(format!("statement {}", indented(statement)));
+    lines.extend(task.params.as_ref().map(|params| format!("params {params}")));
+    let interval = span(task.retry_interval_seconds);
+    let mut declared = format!(
+        "declared mode {}, queue {}, max attempts {}, retry interval {interval} {}",
+        task.mode, task.queue, task.max_attempts, task.backoff
     );
     if let Some(seconds) = task.timeout_seconds {
-        let _ = write!(text, ", timeout {}", span(seconds));
+        let _ = write!(declared, ", timeout {}", span(seconds));
     }
     if !task.run_as.is_empty() {
-        let _ = write!(text, ", run as {}", task.run_as);
+        let _ = write!(declared, ", run as {}", task.run_as);
     }
+    lines.push(declared);
+    lines
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cli::{Failure, exit};
+use cli::{Exit, Failure, exit};
 use futures_util::future::join_all;
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -27,8 +27,8 @@ const CANCEL_LIMIT: Duration = Duration::from_secs(2);
 pub(crate) async fn run(
     global: &Global,
     out: &Output,
-    command: impl AsyncFn(Session, &Output) -> Result<u8, Failure>,
-) -> Result<u8, Failure> {
+    command: impl AsyncFn(Session, &Output) -> Exit,
+) -> Exit {
     let file = ContextsFile::read(global.contexts_file.as_deref())?;
     let on_each = file.contexts.iter().map(async |context| {
         let output = out.recording(&context.name);
@@ -61,8 +61,8 @@ pub(crate) async fn run(
 async fn on_context(
     context: &Context,
     output: &Output,
-    command: &impl AsyncFn(Session, &Output) -> Result<u8, Failure>,
-) -> Result<u8, Failure> {
+    command: &impl AsyncFn(Session, &Output) -> Exit,
+) -> Exit {
     let deadline = Instant::now() + TIME_LIMIT;
     let late =
         |_| Failure::new(exit::TEMPORARY, format!("no answer within {} s", TIME_LIMIT.as_secs()));

@@ -7,15 +7,14 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
-use cli::{Failure, exit, location, problem_in_file};
+use cli::{Exit, Failure, location, problem_in_file};
 use conninfo::{ConnectionSource, ConnectionTarget, Layer};
 use console::{Environment, EnvironmentColor, context_name, environment_name};
-use serde::Deserialize;
-use serde_json::json;
+use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
 use crate::args::ContextVerb;
-use crate::output::{Field, Output, Tone};
+use crate::output::{Output, Row, Tone};
 
 const FORMAT_HINT: &str = "docs/operate.md describes the format of the contexts file";
 
@@ -167,38 +166,38 @@ fn environment(name: Option<String>, color: Option<String>) -> Result<Option<Env
 /// # Errors
 /// Fails if the file cannot be read or is malformed. A context whose connection cannot be resolved is
 /// listed with its error.
-pub(crate) fn run(file: Option<&Path>, out: &Output, verb: &ContextVerb) -> Result<u8, Failure> {
+pub(crate) fn run(file: Option<&Path>, out: &Output, verb: &ContextVerb) -> Exit {
     let ContextVerb::List = verb;
     let file = ContextsFile::read(file)?;
-    let resolved = |context: &Context| context.target().map(|it| it.to_string());
-    if out.json {
-        let document = |context: &Context| {
-            let (connection, error) = match resolved(context) {
-                Ok(connection) => (Some(connection), None),
-                Err(failure) => (None, Some(failure.summary())),
-            };
-            let environment = context.environment.as_ref().map(|it| it.name.as_str());
-            json!({
-                "context": context.name, "connection": connection, "environment": environment,
-                "error": error,
-            })
+    let described: Vec<ContextLine> = file.contexts.iter().map(ContextLine::of).collect();
+    out.list(&described, "no contexts", |it| {
+        let row = Row::of("context", it.context);
+        let row = match &it.error {
+            Some(error) => row.text("connection", error).tone(Tone::Error),
+            None => row.maybe("connection", it.connection.as_ref()),
         };
-        out.document(&file.contexts.iter().map(document).collect::<Vec<_>>())?;
-    } else {
-        let row = |context: &Context| {
-            vec![
-                Field::new(&context.name),
-                match resolved(context) {
-                    Ok(connection) => Field::new(connection),
-                    Err(failure) => Field::new(failure.summary()).tone(Tone::Error),
-                },
-                Field::or_blank(context.environment.as_ref().map(|it| &it.name)),
-            ]
+        row.maybe("environment", it.environment)
+    })
+}
+
+/// A context in the list.
+#[derive(Serialize)]
+struct ContextLine<'a> {
+    context: &'a str,
+    connection: Option<String>,
+    environment: Option<&'a str>,
+    error: Option<String>,
+}
+
+impl<'a> ContextLine<'a> {
+    fn of(it: &'a Context) -> Self {
+        let (connection, error) = match it.target() {
+            Ok(connection) => (Some(connection.to_string()), None),
+            Err(failure) => (None, Some(failure.summary())),
         };
-        let rows = file.contexts.iter().map(row).collect();
-        out.print_table(&["context", "connection", "environment"], rows)?;
+        let environment = it.environment.as_ref().map(|it| it.name.as_str());
+        Self { context: &it.name, connection, environment, error }
     }
-    Ok(exit::OK)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use cli::{Failure, exit};
+use cli::{Exit, Failure, exit};
 use queue::lock_wait::{LockWait, backend_pid, lock_wait};
 use terminal::print_stderr;
 use tokio::time::{Instant, sleep};
@@ -40,10 +40,7 @@ impl LockWaitMonitor {
     ///
     /// # Errors
     /// Returns the errors of the command, and an error for a lock wait that is too long.
-    pub(crate) async fn run(
-        self,
-        command: impl Future<Output = Result<u8, Failure>>,
-    ) -> Result<u8, Failure> {
+    pub(crate) async fn run(self, command: impl Future<Output = Exit>) -> Exit {
         let mut command = std::pin::pin!(command);
         let gave_up = tokio::select! {
             done = &mut command => return done,

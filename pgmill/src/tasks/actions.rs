@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, IsTerminal, Write};
 
-use cli::{Failure, exit};
+use cli::{Exit, Failure, exit};
 use conninfo::Client;
 use queue::bulk::{self, BulkResult};
 use queue::change::TaskChanges;
@@ -13,12 +13,14 @@ use queue::{Outcome, State, TaskId, history, task_queries};
 use serde::{Serialize, Serializer};
 use terminal::{bulk_bar, print_stderr, visible};
 
-use crate::args::DEFAULT_SINCE;
-use crate::args::{BulkFlags, CancelArgs, RetryArgs, SetArgs};
+use crate::args::{
+    BulkFlags, CancelArgs, DEFAULT_SINCE, DryRun, RetryArgs, SetArgs, TaskMatch, WAITING,
+};
+use crate::history::attempts::matching;
 use crate::output::Output;
 use crate::output::format::counted;
 use crate::output::list::nothing_since;
-use crate::session::{begin_read_committed, commit_unless_dry_run};
+use crate::session::change;
 
 /// The action. The state or outcome, if given, is checked again for each task when the action runs.
 #[derive(Clone, Copy, Debug)]
@@ -41,25 +43,23 @@ impl Verb<'_> {
         self,
         client: &mut Client,
         ids: &[TaskId],
-        dry_run: bool,
+        dry_run: DryRun,
     ) -> Result<Vec<BulkResult>, Failure> {
-        let mut transaction = begin_read_committed(client).await?;
-        let answers = match self {
-            Self::Cancel(state) => bulk::cancel_chunk(&transaction, ids, state).await?,
-            Self::Retry(outcome) => bulk::retry_chunk(&mut transaction, ids, outcome).await?,
-            Self::Change(changes, state) => {
-                bulk::change_chunk(&mut transaction, ids, changes, state).await?
-            }
-        };
-        commit_unless_dry_run(transaction, dry_run).await?;
-        Ok(answers)
+        change(client, dry_run, async |to| {
+            Ok(match self {
+                Self::Cancel(state) => bulk::cancel_chunk(to, ids, state).await?,
+                Self::Retry(outcome) => bulk::retry_chunk(to, ids, outcome).await?,
+                Self::Change(changes, state) => bulk::change_chunk(to, ids, changes, state).await?,
+            })
+        })
+        .await
     }
 }
 
 /// The results of an action, or of its dry run.
 #[derive(Debug, Serialize)]
 struct Report {
-    dry_run: bool,
+    dry_run: DryRun,
     /// Whether the command ended before it had acted on every task.
     interrupted: bool,
     #[serde(serialize_with = "words")]
@@ -76,7 +76,7 @@ fn words<S: Serializer>(
 }
 
 impl Report {
-    fn new(dry_run: bool, interrupted: bool, tasks: Vec<BulkResult>) -> Self {
+    fn new(dry_run: DryRun, interrupted: bool, tasks: Vec<BulkResult>) -> Self {
         let mut counts = BTreeMap::new();
         for answer in &tasks {
             *counts.entry(answer.result.clone()).or_insert(0) += 1;
@@ -89,23 +89,14 @@ impl Report {
 ///
 /// # Errors
 /// Fails if nothing matches, or if confirmation is needed without a terminal.
-pub(crate) async fn cancel(
-    client: &mut Client,
-    out: &Output,
-    args: &CancelArgs,
-) -> Result<u8, Failure> {
+pub(crate) async fn cancel(client: &mut Client, out: &Output, args: &CancelArgs) -> Exit {
     let verb = Verb::Cancel(args.state);
     if !args.ids.is_empty() {
         return run(client, out, verb, (&args.ids, args.flags.dry_run)).await;
     }
-    let filter = TaskFilter {
-        state: args.state,
-        queue: args.queue.clone(),
-        name: args.name.clone(),
-        since: args.since,
-        tag: args.tag.clone(),
-        run: None,
-    };
+    let TaskMatch { queue, name, tag } = args.tasks.clone();
+    let (state, since) = (args.state, args.since);
+    let filter = TaskFilter { state, queue, name, since, tag, run: None };
     let ids = task_queries::live_ids(client, &filter, None).await?;
     by_filter(client, out, verb, (&ids, &args.flags)).await
 }
@@ -114,11 +105,7 @@ pub(crate) async fn cancel(
 ///
 /// # Errors
 /// As [`cancel`].
-pub(crate) async fn retry(
-    client: &mut Client,
-    out: &Output,
-    args: &RetryArgs,
-) -> Result<u8, Failure> {
+pub(crate) async fn retry(client: &mut Client, out: &Output, args: &RetryArgs) -> Exit {
     // The outcome is checked again when the action runs: a task that has succeeded in the meantime
     // must not run again.
     let outcome = args.outcome.or(args.sqlstate.as_ref().map(|_| Outcome::Failed));
@@ -127,15 +114,11 @@ pub(crate) async fn retry(
         return run(client, out, verb, (&args.ids, args.flags.dry_run)).await;
     }
     let filter = HistoryFilter {
-        task: None,
         outcome,
-        queue: args.queue.clone(),
-        name: args.name.clone(),
         since: Some(args.since.unwrap_or(DEFAULT_SINCE)),
         sqlstate: args.sqlstate.clone(),
         message: args.message.clone(),
-        tag: args.tag.clone(),
-        ..HistoryFilter::default()
+        ..matching(&args.tasks)
     };
     let ids = history::finished_ids(client, &filter, None).await?;
     if ids.is_empty() && args.since.is_none() {
@@ -148,24 +131,21 @@ pub(crate) async fn retry(
 ///
 /// # Errors
 /// As [`cancel`]; also if an option is invalid.
-pub(crate) async fn set(client: &mut Client, out: &Output, args: &SetArgs) -> Result<u8, Failure> {
+pub(crate) async fn set(client: &mut Client, out: &Output, args: &SetArgs) -> Exit {
     let changes = args.changes(task_queries::now(client).await?)?;
     let verb = Verb::Change(&changes, args.state);
     if !args.ids.is_empty() {
         return run(client, out, verb, (&args.ids, args.flags.dry_run)).await;
     }
+    let mut filter = TaskFilter {
+        queue: args.from_queue.clone(),
+        name: args.name.clone(),
+        tag: args.tag.clone(),
+        ..TaskFilter::default()
+    };
     let mut ids = Vec::new();
-    for state in
-        args.state.map_or(vec![State::Scheduled, State::Blocked, State::Pending], |it| vec![it])
-    {
-        let filter = TaskFilter {
-            state: Some(state),
-            queue: args.from_queue.clone(),
-            name: args.name.clone(),
-            since: None,
-            tag: args.tag.clone(),
-            run: None,
-        };
+    for state in args.state.map_or(WAITING.to_vec(), |it| vec![it]) {
+        filter.state = Some(state);
         ids.extend(task_queries::live_ids(client, &filter, None).await?);
     }
     by_filter(client, out, verb, (&ids, &args.flags)).await
@@ -176,11 +156,11 @@ async fn by_filter(
     out: &Output,
     verb: Verb<'_>,
     (ids, flags): (&[TaskId], &BulkFlags),
-) -> Result<u8, Failure> {
+) -> Exit {
     if ids.is_empty() {
         return Err(Failure::not_found("no task matches"));
     }
-    if !flags.dry_run && !flags.yes && !confirm_bulk(verb, ids)? {
+    if !flags.dry_run.is_set() && !flags.yes && !confirm_bulk(verb, ids)? {
         print_stderr("cancelled, nothing was changed");
         return Ok(exit::FAILURE);
     }
@@ -192,7 +172,7 @@ fn confirm_bulk(verb: Verb<'_>, ids: &[TaskId]) -> Result<bool, Failure> {
         [first, .., last] => format!(" (ids {first} to {last})"),
         _ => String::new(),
     };
-    confirm(&format!("{} {}", verb.as_str(), counted(ids.len() as u64, "task")), &range)
+    confirm(&format!("{} {}", verb.as_str(), counted(ids.len(), "task")), &range)
 }
 
 /// Asks for confirmation on a terminal; fails without one.
@@ -217,8 +197,8 @@ async fn run(
     client: &mut Client,
     out: &Output,
     verb: Verb<'_>,
-    (ids, dry_run): (&[TaskId], bool),
-) -> Result<u8, Failure> {
+    (ids, dry_run): (&[TaskId], DryRun),
+) -> Exit {
     let bar = bulk_bar(verb.as_str(), ids.len() as u64);
     let mut interrupt = std::pin::pin!(tokio::signal::ctrl_c());
     let mut interrupted = false;
@@ -257,7 +237,7 @@ async fn run(
     Ok(code)
 }
 
-fn print(out: &Output, report: &Report) -> Result<u8, Failure> {
+fn print(out: &Output, report: &Report) -> Exit {
     if out.json {
         out.document(report)?;
     } else {
@@ -289,16 +269,12 @@ fn summary(report: &Report) -> String {
     if report.tasks.len() > 1 {
         let counts: Vec<String> =
             report.counts.iter().map(|(result, count)| format!("{count} {result}")).collect();
-        lines.push(format!(
-            "{}: {}",
-            counted(report.tasks.len() as u64, "task"),
-            counts.join(", ")
-        ));
+        lines.push(format!("{}: {}", counted(report.tasks.len(), "task"), counts.join(", ")));
     }
     if report.interrupted {
         lines.push("interrupted: the other tasks are unchanged".to_owned());
     }
-    if report.dry_run {
+    if report.dry_run.is_set() {
         lines.push("dry run: nothing was changed".to_owned());
     }
     lines.join("\n")
@@ -336,7 +312,7 @@ mod tests {
                 message: message.map(str::to_owned),
             })
             .collect();
-        Report::new(dry_run, false, tasks)
+        Report::new(dry_run.into(), false, tasks)
     }
 
     #[test]

@@ -2,80 +2,31 @@
 
 use std::collections::HashMap;
 
-use cli::Failure;
+use cli::{Exit, Failure};
 use conninfo::Client;
 use jiff::Timestamp;
-use queue::history::{AttemptSummary, FinishedTask, HistoryFilter};
+use queue::history::{FinishedTask, HistoryFilter};
 use queue::task_queries::{LiveTask, TaskFilter, TaskOrder};
 use queue::workers::worker_label;
 use queue::{State, history, task_queries};
 
-use crate::args::{TaskList, TaskListOrder};
-use crate::history::attempts::{ATTEMPT_HEADINGS, attempt_row, search, too_long};
+use crate::args::{TaskList, TaskListOrder, TaskMatch};
+use crate::history::attempts::{attempt_row, matching, search, too_long};
 use crate::output::format::{activity, relative_time, state_tone, task_label};
-use crate::output::list::{close, cut, default_since, note_default_period, nothing_since};
-use crate::output::{Field, Output};
-
-const LIVE_HEADINGS: [&str; 9] =
-    ["id", "state", "queue", "priority", "attempt", "failures", "when", "worker", "task"];
-
-/// Place of the column of activities, which only lists of running tasks have: before the worker.
-const ACTIVITY_COLUMN: usize = 7;
+use crate::output::list::{cut, default_since, note_default_period, nothing_since};
+use crate::output::{Output, Row};
 
 /// Lists live or finished tasks.
-pub(crate) async fn list(
-    client: &mut Client,
-    out: &Output,
-    args: &TaskList,
-) -> Result<u8, Failure> {
+pub(crate) async fn list(client: &mut Client, out: &Output, args: &TaskList) -> Exit {
     if args.error.is_some() && args.live_state().is_some() {
         return Err(Failure::usage("a live task has no error message")
             .hint("leave out --state, or give an outcome such as --state failed"));
     }
     if args.shows_finished() {
-        let since = match args.since {
-            None => default_since(client, args.run).await?,
-            given => given,
-        };
-        let filter = HistoryFilter {
-            task: None,
-            outcome: args.final_outcome(),
-            queue: args.queue.clone(),
-            name: args.name.clone(),
-            since,
-            tag: args.tag.clone(),
-            run: args.run,
-            sql: args.sql.clone(),
-            error: args.error.clone(),
-            ..HistoryFilter::default()
-        };
-        // Query one row more than is shown, to learn whether there are more.
-        let tasks = if filter.searches_text() {
-            search(client, out, &filter, true, args.limit + 1).await?
-        } else {
-            (history::finished_tasks(client, &filter, args.limit + 1).await?, true)
-        };
-        return finished(client, out, tasks, args).await;
+        finished(client, out, args).await
+    } else {
+        live(client, out, args).await
     }
-    let filter = TaskFilter {
-        state: args.live_state(),
-        queue: args.queue.clone(),
-        name: args.name.clone(),
-        since: args.since,
-        tag: args.tag.clone(),
-        run: args.run,
-    };
-    let tasks = match &args.sql {
-        Some(sql) => search_live(client, out, &filter, sql, args.limit + 1).await?,
-        None => {
-            let order = match args.order {
-                TaskListOrder::Next => TaskOrder::Next,
-                TaskListOrder::Newest => TaskOrder::Newest,
-            };
-            task_queries::live_tasks(client, &filter, order, args.limit + 1).await?
-        }
-    };
-    live(client, out, tasks, args).await
 }
 
 /// Searches live tasks, and says on standard error if not all of them were searched.
@@ -99,87 +50,94 @@ async fn search_live(
     Ok(tasks)
 }
 
-async fn live(
-    client: &Client,
-    out: &Output,
-    mut tasks: Vec<LiveTask>,
-    args: &TaskList,
-) -> Result<u8, Failure> {
-    let more = cut(&mut tasks, args.limit);
-    if out.json {
-        out.document(&tasks)?;
-    } else if !tasks.is_empty() {
-        let now = task_queries::now(client).await?;
-        let mut rows: Vec<Vec<Field>> = tasks.iter().map(|task| live_row(task, now)).collect();
-        let mut headings = LIVE_HEADINGS.to_vec();
-        if args.live_state() == Some(State::Running) {
-            headings.insert(ACTIVITY_COLUMN, "activity");
-            let running = task_queries::running(client, None).await?;
-            let running: HashMap<_, _> = running.iter().map(|it| (it.id, activity(it))).collect();
-            for (row, task) in rows.iter_mut().zip(&tasks) {
-                // The task may have ended since the list was read.
-                let (text, tone) = running.get(&task.id).cloned().unwrap_or_default();
-                row.insert(ACTIVITY_COLUMN, Field::or_blank(Some(text)).tone(tone));
-            }
+async fn live(client: &mut Client, out: &Output, args: &TaskList) -> Exit {
+    let TaskMatch { queue, name, tag } = args.tasks.clone();
+    let (state, since, run) = (args.live_state(), args.since, args.run);
+    let filter = TaskFilter { state, queue, name, since, tag, run };
+    let tasks = match &args.sql {
+        Some(sql) => search_live(client, out, &filter, sql, args.limit + 1).await?,
+        None => {
+            let order = match args.order {
+                TaskListOrder::Next => TaskOrder::Next,
+                TaskListOrder::Newest => TaskOrder::Newest,
+            };
+            task_queries::live_tasks(client, &filter, order, args.limit + 1).await?
         }
-        out.print_table(&headings, rows)?;
-    }
-    close(out, tasks.len(), more, "no matching live task")
+    };
+    let now = task_queries::now(client).await?;
+    // Only lists of running tasks show activities.
+    let activities: Option<HashMap<_, _>> = match state {
+        Some(State::Running) if !out.json => {
+            let running = task_queries::running(client, None).await?;
+            Some(running.iter().map(|it| (it.id, activity(it))).collect())
+        }
+        _ => None,
+    };
+    out.page((tasks, args.limit), "no matching live task", |task| {
+        let mut row = live_row(task, now);
+        if let Some(activities) = &activities {
+            // The task may have ended since the list was read.
+            let (text, tone) = activities.get(&task.id).cloned().unwrap_or_default();
+            row = row.text("activity", text).tone(tone);
+        }
+        let worker = worker_label(task.host.as_deref(), task.worker_pid, task.worker_id);
+        let (name, statement) = (task.name.as_deref(), task.statement_head.as_deref());
+        row.maybe("worker", worker).text("task", task_label(name, statement, &task.options.labels))
+    })
 }
 
-async fn finished(
-    client: &Client,
-    out: &Output,
-    (mut tasks, complete): (Vec<AttemptSummary>, bool),
-    args: &TaskList,
-) -> Result<u8, Failure> {
-    let more = cut(&mut tasks, args.limit);
-    if out.json {
-        out.document(&tasks.iter().map(FinishedTask::new).collect::<Vec<_>>())?;
-    } else if !tasks.is_empty() {
-        let now = task_queries::now(client).await?;
-        let rows = tasks.iter().map(|task| attempt_row(task, now)).collect();
-        out.print_table(&ATTEMPT_HEADINGS, rows)?;
-    }
+async fn finished(client: &mut Client, out: &Output, args: &TaskList) -> Exit {
+    let since = match args.since {
+        None => default_since(client, args.run).await?,
+        given => given,
+    };
+    let filter = HistoryFilter {
+        outcome: args.final_outcome(),
+        since,
+        run: args.run,
+        sql: args.sql.clone(),
+        error: args.error.clone(),
+        ..matching(&args.tasks)
+    };
+    let (mut tasks, complete) = if filter.searches_text() {
+        search(client, out, &filter, true, args.limit + 1).await?
+    } else {
+        (history::finished_tasks(client, &filter, args.limit + 1).await?, true)
+    };
     let is_default = args.since.is_none() && args.run.is_none();
     let nothing = match (is_default, args.since) {
         (true, _) => nothing_since("no matching task ended"),
         (false, Some(_)) => "no matching task ended in this period".to_owned(),
         (false, None) => "no matching task of this run ended".to_owned(),
     };
-    if is_default && complete && !more && !tasks.is_empty() && !out.json {
-        note_default_period(out);
+    let (now, items) = (task_queries::now(client).await?, tasks.len());
+    let code = if out.json {
+        let more = cut(&mut tasks, args.limit);
+        out.document(&tasks.iter().map(FinishedTask::new).collect::<Vec<_>>())?;
+        out.note_if_more(tasks.len(), more)
+    } else {
+        out.page((tasks, args.limit), &nothing, |task| attempt_row(task, now))?
+    };
+    if is_default && complete {
+        note_default_period(out, items, args.limit);
     }
-    close(out, tasks.len(), more, &nothing)
+    Ok(code)
 }
 
-fn live_row(task: &LiveTask, now: Timestamp) -> Vec<Field> {
+/// The columns of a live task before those of its worker.
+fn live_row(task: &LiveTask, now: Timestamp) -> Row {
+    let ago = |time| relative_time(time, now).replace(" ago", "");
     let when = match task.state {
         State::Scheduled => format!("due {}", relative_time(task.due_at, now)),
-        State::Running => {
-            format!(
-                "since {}",
-                relative_time(task.claimed_at.unwrap_or(now), now).replace(" ago", "")
-            )
-        }
-        State::Pending | State::Blocked => {
-            format!("waiting {}", relative_time(task.due_at, now).replace(" ago", ""))
-        }
+        State::Running => format!("since {}", ago(task.claimed_at.unwrap_or(now))),
+        State::Pending | State::Blocked => format!("waiting {}", ago(task.due_at)),
     };
-    let worker = worker_label(task.host.as_deref(), task.worker_pid, task.worker_id);
-    vec![
-        Field::new(task.id),
-        Field::new(task.state).tone(state_tone(task.state)),
-        Field::new(&task.queue),
-        Field::new(task.priority),
-        Field::count(task.attempt.into()),
-        Field::new(format!("{}/{}", task.failures, task.max_attempts)),
-        Field::new(when),
-        Field::or_blank(worker),
-        Field::new(task_label(
-            task.name.as_deref(),
-            task.statement_head.as_deref(),
-            &task.options.labels,
-        )),
-    ]
+    Row::of("id", task.id)
+        .text("state", task.state)
+        .tone(state_tone(task.state))
+        .text("queue", &task.queue)
+        .text("priority", task.priority)
+        .count("attempt", task.attempt)
+        .text("failures", format!("{}/{}", task.failures, task.max_attempts))
+        .text("when", when)
 }

@@ -1,6 +1,6 @@
 //! `pgmill task show --plan`: prints a saved plan as a tree, and compares it with the previous one.
 
-use cli::{Failure, exit};
+use cli::{Exit, Failure, exit};
 use conninfo::Client;
 use queue::insight::{self, SavedPlan};
 use queue::{TaskId, task_queries};
@@ -8,13 +8,13 @@ use serde_json::json;
 use terminal::{PlanNode, plan_changes, plan_nodes, plan_shape, plan_totals, visible};
 
 use crate::output::format::{counted, relative_time, span};
-use crate::output::{Field, Output, Tone};
+use crate::output::{Output, Row, Tone};
 
 /// Prints the plan of the last attempt whose plan was saved.
 ///
 /// # Errors
 /// Fails if there is no such task, or if no plan of the task was saved.
-pub(crate) async fn run(client: &Client, out: &Output, id: TaskId) -> Result<u8, Failure> {
+pub(crate) async fn run(client: &Client, out: &Output, id: TaskId) -> Exit {
     let Some(kept) = insight::saved_plan(client, id).await? else {
         if task_queries::task(client, id).await?.is_none() {
             return Err(Failure::not_found(format!("no task {id}, live or in the history")));
@@ -37,9 +37,7 @@ pub(crate) async fn run(client: &Client, out: &Output, id: TaskId) -> Result<u8,
         return Ok(exit::OK);
     }
     let rows = plan_nodes(&kept.plan).iter().map(row).collect();
-    const HEADINGS: [&str; 8] =
-        ["node", "rows", "expected", "loops", "self time", "hit", "read", "temp"];
-    let mut text = out.table(&HEADINGS, rows);
+    let mut text = out.table(rows);
     text.push_str(&format!("\n\n{}", totals(&kept)));
     if let Some(before) = &before {
         let ago = relative_time(before.finished_at, task_queries::now(client).await?);
@@ -76,20 +74,19 @@ fn totals(kept: &SavedPlan) -> String {
     format!("task {}, attempt {}: {}", kept.task_id, kept.attempt, parts.join(", "))
 }
 
-fn row(node: &PlanNode) -> Vec<Field> {
-    let tone = if node.misestimated { Tone::Warning } else { Tone::Plain };
+fn row(node: &PlanNode) -> Row {
     let arrow = match node.depth {
         0 => String::new(),
         depth => format!("{}└ ", "  ".repeat(depth - 1)),
     };
-    vec![
-        Field::new(format!("{arrow}{}", node.operation)),
-        if node.executed { Field::new(node.rows).tone(tone) } else { Field::new("never executed") },
-        Field::new(node.expected_rows),
-        Field::new(node.loops),
-        Field::new(span(node.self_seconds)),
-        Field::count(node.blocks_hit),
-        Field::count(node.blocks_read),
-        Field::count(node.temp_blocks_written),
-    ]
+    let rows = if node.executed { node.rows.to_string() } else { "never executed".to_owned() };
+    Row::of("node", format!("{arrow}{}", node.operation))
+        .text("rows", rows)
+        .warn_if(node.executed && node.misestimated)
+        .text("expected", node.expected_rows)
+        .text("loops", node.loops)
+        .text("self time", span(node.self_seconds))
+        .count("hit", node.blocks_hit)
+        .count("read", node.blocks_read)
+        .count("temp", node.temp_blocks_written)
 }

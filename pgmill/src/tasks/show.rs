@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use cli::{Failure, exit};
+use cli::{Exit, Failure, exit};
 use conninfo::Client;
 use health::problems::describe_blocker;
 use jiff::Timestamp;
@@ -39,7 +39,7 @@ struct TaskDetails {
 ///
 /// # Errors
 /// Fails if there is no such task.
-pub(crate) async fn run(client: &Client, out: &Output, id: TaskId) -> Result<u8, Failure> {
+pub(crate) async fn run(client: &Client, out: &Output, id: TaskId) -> Exit {
     let Some(known) = load(client, id).await? else { return Err(unknown(id)) };
     if out.json {
         out.document(&known)?;

@@ -1,7 +1,7 @@
 //! `pgmill why`: the reason why a task is not running, a run has not ended, a schedule does not fire,
 //! or the tasks of a queue wait.
 
-use cli::{Failure, exit};
+use cli::{Exit, Failure, exit};
 use conninfo::Client;
 use health::problems::{self, QueueBacklog};
 use jiff::Timestamp;
@@ -15,6 +15,7 @@ use crate::args::Subject;
 use crate::output::Output;
 use crate::output::format::{counted, span};
 use crate::schedules::fires::test_schedule;
+use crate::session::missing;
 use crate::tasks::show::unknown;
 
 /// Prints one sentence that explains the state of a task, a run, a schedule or a queue. For a task that
@@ -22,7 +23,7 @@ use crate::tasks::show::unknown;
 ///
 /// # Errors
 /// Fails if there is no such task, run, schedule or queue.
-pub(crate) async fn run(client: &mut Client, out: &Output, task: &Subject) -> Result<u8, Failure> {
+pub(crate) async fn run(client: &mut Client, out: &Output, task: &Subject) -> Exit {
     let (sentence, document) = match task {
         Subject::Task(id) => {
             let sentence = task_queries::why(client, *id).await?.ok_or_else(|| unknown(*id))?;
@@ -30,9 +31,8 @@ pub(crate) async fn run(client: &mut Client, out: &Output, task: &Subject) -> Re
             (sentence, document)
         }
         Subject::Run(run) => {
-            let sentence = queue::run::why_run(client, *run).await?.ok_or_else(|| {
-                Failure::not_found(format!("there is no run {run}")).hint("pgmill run list")
-            })?;
+            let sentence = queue::run::why_run(client, *run).await?;
+            let sentence = sentence.ok_or_else(|| missing("run", run))?;
             let document = json!({ "run_id": run, "why": &sentence });
             (sentence, document)
         }

@@ -4,18 +4,7 @@ use cli::time::PeriodBound;
 use serde_json::Value;
 use terminal::label;
 
-use crate::args::value::{limit, param};
-
-pub(super) const BACKFILL_HELP: &str = "\
-Examples:
-  pgmill schedule backfill nightly --from 2026-01-01 --to 2026-03-31 --dry-run
-  pgmill schedule backfill nightly --from 2026-01-01 --to 2026-03-31
-  pgmill schedule backfill nightly --from 2026-01-01 --to yesterday --max-running 4 --param full=true
-  pgmill schedule backfills nightly
-
-Each instant of the schedule's timing in the period, including its bounds, becomes a run whose fire_at
-is the instant. Workers start the runs in order. A day stands for its first moment in the local time
-zone. The regular timing does not change, and regular fires do not wait for a backfill.";
+use crate::args::value::{DryRun, limit, param};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct BackfillStart {
@@ -39,9 +28,8 @@ pub(crate) struct BackfillStart {
     /// Run the instants that have a run already, too
     #[arg(long)]
     pub(crate) again: bool,
-    /// Show the instants, without starting runs
-    #[arg(long)]
-    pub(crate) dry_run: bool,
+    #[command(flatten)]
+    pub(crate) dry_run: DryRun,
 }
 
 #[derive(Debug, clap::Args)]
@@ -59,7 +47,6 @@ pub(crate) struct BackfillId {
     /// Id of the backfill
     #[arg(value_name = "BACKFILL")]
     pub(crate) id: i64,
-    /// Show what would change, without changing it
-    #[arg(long)]
-    pub(crate) dry_run: bool,
+    #[command(flatten)]
+    pub(crate) dry_run: DryRun,
 }
