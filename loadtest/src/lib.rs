@@ -52,6 +52,6 @@ fn list() -> Result<u8> {
         .iter()
         .map(|kind| format!("{:<10} {}", kind.name(), kind.title()))
         .collect();
-    report::table::write(&lines.join("\n"))?;
+    cli::print(|out| writeln!(out, "{}", lines.join("\n")))?;
     Ok(exit::OK)
 }

@@ -139,50 +139,81 @@ pub struct Check {
     pub detail: String,
 }
 
+impl Results {
+    /// Every case with its scenario, in the order of the run.
+    pub fn cases(&self) -> impl Iterator<Item = (&Scenario, &Case)> {
+        let scenarios = self.scenarios.iter();
+        scenarios.flat_map(|scenario| scenario.cases.iter().map(move |case| (scenario, case)))
+    }
+
+    /// Every case that has a goal.
+    pub fn goals(&self) -> impl Iterator<Item = (&Scenario, &Case)> {
+        self.cases().filter(|(_, case)| case.goal.is_some())
+    }
+
+    /// Every check.
+    pub fn checks(&self) -> impl Iterator<Item = &Check> {
+        self.scenarios.iter().flat_map(|scenario| &scenario.checks)
+    }
+}
+
+/// Returns the median.
+#[must_use]
+pub fn median(rounds: &[f64]) -> Option<f64> {
+    let mut rounds = rounds.to_vec();
+    rounds.sort_by(f64::total_cmp);
+    let middle = rounds.len() / 2;
+    match rounds.len() {
+        0 => None,
+        n if n % 2 == 1 => Some(rounds[middle]),
+        _ => Some(f64::midpoint(rounds[middle - 1], rounds[middle])),
+    }
+}
+
+/// Returns the distance between the lowest and the highest round as a share of the median.
+#[must_use]
+pub fn spread(rounds: &[f64]) -> Option<f64> {
+    let median = median(rounds)?;
+    let low = rounds.iter().copied().min_by(f64::total_cmp)?;
+    let high = rounds.iter().copied().max_by(f64::total_cmp)?;
+    (median != 0.0).then(|| (high - low) / median)
+}
+
 impl Case {
     /// Returns the median of the rounds.
     #[must_use]
     pub fn median(&self) -> Option<f64> {
-        let mut rounds = self.rounds.clone();
-        rounds.sort_by(f64::total_cmp);
-        let middle = rounds.len() / 2;
-        match rounds.len() {
-            0 => None,
-            n if n % 2 == 1 => Some(rounds[middle]),
-            _ => Some(f64::midpoint(rounds[middle - 1], rounds[middle])),
-        }
-    }
-
-    /// Returns the distance between the lowest and the highest round as a share of the median.
-    #[must_use]
-    pub fn spread(&self) -> Option<f64> {
-        let median = self.median()?;
-        let low = self.rounds.iter().copied().min_by(f64::total_cmp)?;
-        let high = self.rounds.iter().copied().max_by(f64::total_cmp)?;
-        (median != 0.0).then(|| (high - low) / median)
+        median(&self.rounds)
     }
 }
 
 impl Scenario {
-    /// Returns the median of the case's ratios to its reference, round by round: both sides ran
-    /// under the same conditions.
+    /// Returns the judged number of each round: the ratio to the reference in the same round, because
+    /// both sides ran under the same conditions, or the value of a case without a reference.
+    #[must_use]
+    pub fn judged(&self, case: &Case) -> Vec<f64> {
+        let Some(name) = &case.reference else { return case.rounds.clone() };
+        let reference = self.cases.iter().find(|other| other.name == *name);
+        let pairs = case.rounds.iter().zip(reference.into_iter().flat_map(|it| &it.rounds));
+        pairs.map(|(value, reference)| value / reference).collect()
+    }
+
+    /// Returns the median of the judged numbers; `None` if there is no such number.
+    #[must_use]
+    pub fn value(&self, case: &Case) -> Option<f64> {
+        median(&self.judged(case)).filter(|value| value.is_finite())
+    }
+
+    /// Returns the ratio of the case to its reference.
     #[must_use]
     pub fn ratio(&self, case: &Case) -> Option<f64> {
-        let reference = case.reference.as_ref()?;
-        let reference = self.cases.iter().find(|other| other.name == *reference)?;
-        let pairs = case.rounds.iter().zip(&reference.rounds);
-        let rounds = pairs.map(|(value, reference)| value / reference).collect();
-        Case { rounds, ..Case::default() }.median()
+        self.value(case).filter(|_| case.reference.is_some())
     }
 
     /// Returns whether the case meets its goal; `None` without a goal or without a number to judge.
     #[must_use]
     pub fn goal_met(&self, case: &Case) -> Option<bool> {
-        let goal = case.goal?;
-        let value = match case.reference {
-            Some(_) => self.ratio(case)?,
-            None => case.median()?,
-        };
+        let (goal, value) = (case.goal?, self.value(case)?);
         Some(match case.better {
             Better::Higher => value >= goal,
             Better::Lower => value <= goal,
@@ -207,8 +238,23 @@ mod tests {
         };
         let scenario = Scenario { cases: vec![ceiling, pgmill], ..Scenario::default() };
         assert_eq!(scenario.cases[0].median(), Some(50.0));
-        assert_eq!(scenario.cases[0].spread(), Some(1.8));
+        assert_eq!(spread(&scenario.cases[0].rounds), Some(1.8));
         assert_eq!(scenario.ratio(&scenario.cases[1]), Some(0.8));
         assert_eq!(scenario.goal_met(&scenario.cases[1]), Some(true));
+    }
+
+    #[test]
+    fn a_ratio_without_a_reference_or_to_nothing_is_no_number() {
+        let case = Case {
+            rounds: vec![1.0],
+            reference: Some("zero".into()),
+            goal: Some(0.8),
+            ..Case::default()
+        };
+        let zero = Case { name: "zero".into(), rounds: vec![0.0], ..Case::default() };
+        for cases in [vec![case.clone()], vec![case.clone(), zero]] {
+            let scenario = Scenario { cases, ..Scenario::default() };
+            assert_eq!((scenario.value(&case), scenario.goal_met(&case)), (None, None));
+        }
     }
 }

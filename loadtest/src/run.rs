@@ -16,7 +16,7 @@ use crate::args::{Peers, Run};
 use crate::context::RunContext;
 use crate::measure::machine;
 use crate::peers::{PeerScenario, install};
-use crate::report::compare::compare;
+use crate::report::compare::{Comparison, compare};
 use crate::report::page;
 use crate::report::table;
 use crate::result::{Check, FORMAT, Results, Scenario};
@@ -186,24 +186,19 @@ fn show(context: &RunContext, results: &Results, before: Option<&Results>) -> Re
         return Ok(exit::FAILURE);
     }
     let comparison = before.map(|before| compare(before, results));
-    if context.run.json {
-        let text = serde_json::to_string_pretty(results)?;
-        table::write(&text).context("could not print the results")?;
-        if let Some(comparison) = &comparison {
-            print_stderr(format_args!("{}", comparison.text()));
-        }
-    } else {
-        table::print(results).context("could not print the results")?;
-        if let Some(comparison) = &comparison {
-            table::write("")?;
-            comparison.print()?;
-        }
+    let compared = comparison.as_ref().map(Comparison::text).unwrap_or_default();
+    let text = match context.run.json {
+        true => serde_json::to_string(results)?,
+        false => format!("{}\n\n{compared}", table::text(results)),
+    };
+    cli::print(|out| writeln!(out, "{}", text.trim_end()))
+        .context("could not print the results")?;
+    if context.run.json && comparison.is_some() {
+        print_stderr(format_args!("{compared}"));
     }
-    let checks = results.scenarios.iter().flat_map(|scenario| &scenario.checks);
-    if checks.filter(|check| !check.passed).count() > 0 {
-        return Ok(exit::FAILURE);
-    }
-    Ok(comparison.map_or(exit::OK, |comparison| comparison.exit_code()))
+    let failed = results.checks().any(|check| !check.passed)
+        || comparison.is_some_and(|comparison| comparison.regressions > 0);
+    Ok(if failed { exit::FAILURE } else { exit::OK })
 }
 
 #[cfg(test)]

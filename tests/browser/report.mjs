@@ -4,8 +4,7 @@ import { fault } from "./browser.mjs";
 
 // Returns the titles of the plots in which none of the lines is painted.
 function unpainted() {
-  const colour = ({ style }) =>
-    parseInt(getComputedStyle(document.querySelector(`svg.swatch.style${style}`)).getPropertyValue("--c").slice(1), 16);
+  const colour = ({ style }) => parseInt(getComputedStyle(document.body).getPropertyValue(`--c${style}`).slice(1), 16);
   const painted = (canvas) => {
     const { width, height } = canvas;
     const copy = new OffscreenCanvas(width, height).getContext("2d", { willReadFrequently: true });
@@ -20,7 +19,7 @@ function unpainted() {
     if (!canvas) return true;
     const colours = painted(canvas);
     return !JSON.parse(box.dataset.plot).lines.some((line) => colours.has(colour(line)));
-  }).map((box) => box.parentElement.querySelector("strong").textContent);
+  }).map((box) => box.parentElement.querySelector("figcaption").textContent);
 }
 
 export async function report(page, config) {

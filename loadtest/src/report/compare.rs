@@ -4,21 +4,26 @@
 //! conditions. It uses the value itself only if the value has a goal or the scenario has no ratio.
 //! A change counts if it exceeds the spread of both runs and [`LEAST`].
 
-use std::io;
-
-use comfy_table::Cell;
-
-use crate::report::goal_check::GoalCheck;
 use crate::report::number_format::{figure, percent, ratio};
-use crate::report::table::{self, Tone};
-use crate::result::{Better, Case, Results, Scenario};
+use crate::report::table::{Cell, Table, Tone};
+use crate::result::{Better, Case, Results, Scenario, spread};
 
 /// Smallest share that counts as a change; below it, noise is possible even if three rounds agree.
-pub(crate) const LEAST: f64 = 0.10;
+const LEAST: f64 = 0.10;
+
+/// All differences between two runs.
+pub(crate) struct Comparison {
+    /// Cases that both runs have, in the order of the new run.
+    changes: Table,
+    /// Caveats: another machine, other settings, missing cases.
+    remarks: Vec<String>,
+    /// Number of cases that are worse than noise explains.
+    pub(crate) regressions: usize,
+}
 
 /// Classification of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Judgement {
+enum Judgement {
     /// Worse than noise explains.
     Worse,
     /// Within the noise, or not comparable.
@@ -27,119 +32,93 @@ pub(crate) enum Judgement {
     Better,
 }
 
-/// One case as measured by both runs.
-#[derive(Clone, Debug)]
-pub(crate) struct Change {
-    /// Scenario name.
-    pub(crate) scenario: String,
-    /// Case name.
-    pub(crate) case: String,
-    /// Unit of the medians.
-    pub(crate) unit: String,
-    /// Medians, old and new.
-    pub(crate) median: (Option<f64>, Option<f64>),
-    /// Ratios to the reference, old and new.
-    pub(crate) ratio: (Option<f64>, Option<f64>),
-    /// Relative change, positive if better; `None` unless both numbers exist and the old one is not
-    /// zero.
-    pub(crate) gain: Option<f64>,
-    /// Share that a gain or loss must exceed to count.
-    pub(crate) noise: f64,
-    pub(crate) judgement: Judgement,
-}
+/// A case of a run.
+type Measured<'a> = (&'a Scenario, &'a Case);
 
-/// All differences between two runs.
-#[derive(Clone, Debug)]
-pub(crate) struct Comparison {
-    /// Cases that both runs have, in the order of the new run.
-    pub(crate) changes: Vec<Change>,
-    /// Caveats: another machine, other settings, missing cases.
-    pub(crate) remarks: Vec<String>,
-}
-
-/// Compares two runs case by case; scenario and case names identify a case.
-#[must_use]
+/// Compares two runs case by case. Scenario, name and unit identify a case.
 pub(crate) fn compare(old: &Results, new: &Results) -> Comparison {
-    let mut changes = Vec::new();
-    let mut remarks = differences(old, new);
-    for (scenario, case) in cases(new) {
-        match find(old, scenario, case) {
-            Some(before) => changes.push(change(&before, &GoalCheck::new(scenario, case))),
-            None => remarks.push(format!("new: {}, {}", scenario.name, case.name)),
+    let find = |results| {
+        move |(scenario, case): &Measured<'_>| {
+            Results::cases(results).find(|(there, it)| {
+                (&there.name, &it.name, &it.unit) == (&scenario.name, &case.name, &case.unit)
+            })
         }
-    }
-    let gone = cases(old).filter(|(scenario, case)| find(new, scenario, case).is_none());
-    remarks.extend(gone.map(|(scenario, case)| format!("gone: {}, {}", scenario.name, case.name)));
-    Comparison { changes, remarks }
-}
-
-fn cases(results: &Results) -> impl Iterator<Item = (&Scenario, &Case)> {
-    results
-        .scenarios
-        .iter()
-        .flat_map(|scenario| scenario.cases.iter().map(move |it| (scenario, it)))
-}
-
-fn find<'a>(results: &'a Results, scenario: &Scenario, case: &Case) -> Option<GoalCheck<'a>> {
-    let mut all = cases(results);
-    // A case whose unit changed is a different case.
-    all.find(|(there, it)| {
-        there.name == scenario.name && it.name == case.name && it.unit == case.unit
-    })
-    .map(|(there, it)| GoalCheck::new(there, it))
-}
-
-fn change(old: &GoalCheck<'_>, new: &GoalCheck<'_>) -> Change {
-    let ratio = (old.scenario.ratio(old.case), new.scenario.ratio(new.case));
-    let ratio = (finite(ratio.0), finite(ratio.1));
-    let median = (finite(old.case.median()), finite(new.case.median()));
-    // Compare ratios if both runs have one, else the values.
-    let (before, after, spreads) = match ratio {
-        (Some(before), Some(after)) => (Some(before), Some(after), [old.spread(), new.spread()]),
-        _ => (median.0, median.1, [old.case.spread(), new.case.spread()]),
     };
+    let (in_old, in_new) = (find(old), find(new));
+    let mut remarks = differences(old, new);
+    let mut rows = Vec::new();
+    let mut regressions = 0;
+    for after in new.cases() {
+        let Some(before) = in_old(&after) else {
+            remarks.push(format!("new: {}, {}", after.0.name, after.1.name));
+            continue;
+        };
+        let (judgement, gain, noise) = judge(before, after);
+        regressions += usize::from(judgement == Judgement::Worse);
+        rows.push(row(before, after, (judgement, gain, noise)));
+    }
+    let gone = old.cases().filter(|case| in_new(case).is_none());
+    remarks.extend(gone.map(|(scenario, case)| format!("gone: {}, {}", scenario.name, case.name)));
+    let headings =
+        ["scenario", "case", "before:", "now:", "ratio:", "now:", "change:", "noise:", ""];
+    Comparison { changes: Table::new(&headings, rows), remarks, regressions }
+}
+
+/// Returns the judgement with the relative change, positive if better, and the share that it must
+/// exceed to count.
+fn judge(old: Measured<'_>, new: Measured<'_>) -> (Judgement, Option<f64>, f64) {
+    let ratios = old.0.ratio(old.1).zip(new.0.ratio(new.1));
+    let finite = |(_, case): Measured<'_>| case.median().filter(|value| value.is_finite());
+    let values = ratios.or_else(|| finite(old).zip(finite(new)));
+    let spreads = [old, new].map(|(scenario, case)| match ratios {
+        Some(_) => spread(&scenario.judged(case)),
+        None => spread(&case.rounds),
+    });
     let noise = spreads.into_iter().flatten().fold(LEAST, f64::max);
-    let gain = before.zip(after).and_then(|(before, after)| gain(new.case.better, before, after));
+    let gain = values.map(|(before, after)| match new.1.better {
+        Better::Higher => (after - before) / before,
+        Better::Lower => (before - after) / before,
+    });
+    let gain = gain.filter(|gain| gain.is_finite());
+    // A case that is not judged only serves as a reference: a lower ceiling on a slow day is not a
+    // regression.
+    let judged = new.1.reference.is_some()
+        || new.1.goal.is_some()
+        || new.0.cases.iter().all(|case| case.reference.is_none());
+    let met = [old, new].map(|(scenario, case)| scenario.goal_met(case));
     let judgement = match gain {
-        // A case that is not judged only serves as a reference: a lower ceiling on a slow day is
-        // not a regression.
-        _ if !judgement_of(new) => Judgement::Same,
+        _ if !judged => Judgement::Same,
         Some(gain) if gain < -noise => Judgement::Worse,
         Some(gain) if gain > noise => Judgement::Better,
         // A relative change from zero is undefined; only a goal that is no longer met counts.
-        None if old.goal_met == Some(true) && new.goal_met == Some(false) => Judgement::Worse,
+        None if met == [Some(true), Some(false)] => Judgement::Worse,
         _ => Judgement::Same,
     };
-    Change {
-        scenario: new.scenario.name.clone(),
-        case: new.case.name.clone(),
-        unit: new.case.unit.clone(),
-        median,
-        ratio,
-        gain,
-        noise,
-        judgement,
-    }
+    (judgement, gain, noise)
 }
 
-fn judgement_of(goal_check: &GoalCheck<'_>) -> bool {
-    let GoalCheck { scenario, case, .. } = goal_check;
-    case.reference.is_some()
-        || case.goal.is_some()
-        || scenario.cases.iter().all(|case| case.reference.is_none())
-}
-
-fn finite(value: Option<f64>) -> Option<f64> {
-    value.filter(|value| value.is_finite())
-}
-
-fn gain(better: Better, before: f64, after: f64) -> Option<f64> {
-    let share = (after - before) / before;
-    let gain = match better {
-        Better::Higher => share,
-        Better::Lower => -share,
+fn row(
+    old: Measured<'_>,
+    new: Measured<'_>,
+    (judgement, gain, noise): (Judgement, Option<f64>, f64),
+) -> Vec<Cell> {
+    let word = match judgement {
+        Judgement::Worse => ("WORSE", Tone::Bad),
+        Judgement::Same => ("", Tone::Plain),
+        Judgement::Better => ("better", Tone::Good),
     };
-    gain.is_finite().then_some(gain)
+    let signed = |share: f64| format!("{}{}", if share > 0.0 { "+" } else { "" }, percent(share));
+    vec![
+        new.0.name.clone().into(),
+        new.1.name.clone().into(),
+        old.1.median().map(figure).into(),
+        new.1.median().map(|value| format!("{} {}", figure(value), new.1.unit)).into(),
+        old.0.ratio(old.1).map(ratio).into(),
+        new.0.ratio(new.1).map(ratio).into(),
+        gain.map(signed).into(),
+        percent(noise).into(),
+        word.into(),
+    ]
 }
 
 /// Lists the differences in machine, server and settings.
@@ -163,98 +142,36 @@ fn differences(old: &Results, new: &Results) -> Vec<String> {
 }
 
 impl Comparison {
-    /// Returns the cases that are worse than noise explains.
-    pub(crate) fn regressions(&self) -> impl Iterator<Item = &Change> {
-        self.changes.iter().filter(|change| change.judgement == Judgement::Worse)
-    }
-
-    /// Returns the exit code of a comparison: [`cli::exit::OK`], or [`cli::exit::FAILURE`] if
-    /// there is a regression.
-    #[must_use]
-    pub(crate) fn exit_code(&self) -> u8 {
-        if self.regressions().next().is_some() { cli::exit::FAILURE } else { cli::exit::OK }
-    }
-
     /// Returns the comparison as a table followed by the remarks.
-    #[must_use]
     pub(crate) fn text(&self) -> String {
-        let headings = ["scenario", "case", "median", "", "ratio", "", "change", "noise", ""];
-        let mut table = table::plain(&headings, &[2, 3, 4, 5, 6, 7]);
-        for change in &self.changes {
-            let shown = |value: Option<f64>, as_text: fn(f64) -> String| {
-                value.map(as_text).unwrap_or_default()
-            };
-            let (word, tone) = change.judgement.word();
-            let texts = [
-                change.scenario.clone(),
-                change.case.clone(),
-                shown(change.median.0, figure),
-                format!("→ {} {}", shown(change.median.1, figure), change.unit),
-                shown(change.ratio.0, ratio),
-                shown(change.ratio.1, |value| format!("→ {}", ratio(value))),
-                change.gain.map(signed).unwrap_or_default(),
-                percent(change.noise),
-            ];
-            let mut row: Vec<Cell> =
-                texts.iter().map(|text| table::cell(text, Tone::Plain)).collect();
-            row.push(table::cell(word, tone));
-            table.add_row(row);
-        }
-        let mut text = table.trim_fmt();
-        for remark in &self.remarks {
-            text += &format!("\n{}", terminal::visible(remark));
-        }
-        text
+        let remarks = self.remarks.iter().map(|remark| terminal::visible(remark) + "\n");
+        self.changes.text() + &remarks.collect::<String>()
     }
-
-    /// Prints [`Self::text`].
-    ///
-    /// # Errors
-    /// Returns an error if standard output cannot be written; a closed pipe is not an error.
-    pub(crate) fn print(&self) -> io::Result<()> {
-        table::write(&self.text())
-    }
-}
-
-impl Judgement {
-    /// Label and tone for display.
-    #[must_use]
-    pub(crate) fn word(self) -> (&'static str, Tone) {
-        match self {
-            Self::Worse => ("WORSE", Tone::Bad),
-            Self::Same => ("", Tone::Plain),
-            Self::Better => ("better", Tone::Good),
-        }
-    }
-}
-
-/// Formats a share with its sign: `+3.2 %`, `-12 %`.
-fn signed(share: f64) -> String {
-    let sign = if share > 0.0 { "+" } else { "" };
-    format!("{sign}{}", percent(share))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::sample_report;
 
-    /// Judges a case whose rounds change from `old` to `new` with a reference of 100.
-    fn judgement_of(old: &[f64], new: &[f64], better: Better) -> Judgement {
-        let results = |rounds: &[f64]| {
-            let reference = vec![100.0; rounds.len()];
-            let reference = Case { name: "ceiling".into(), rounds: reference, ..Case::default() };
-            let case = Case {
-                name: "pgmill".into(),
-                reference: Some("ceiling".into()),
-                rounds: rounds.to_vec(),
-                better,
-                ..Case::default()
-            };
-            let scenario = Scenario { cases: vec![reference, case], ..Scenario::default() };
-            Results { scenarios: vec![scenario], ..Results::default() }
+    /// Returns results with a case whose reference is 100.
+    fn results(rounds: &[f64], better: Better) -> Results {
+        let reference = vec![100.0; rounds.len()];
+        let reference = Case { name: "ceiling".into(), rounds: reference, ..Case::default() };
+        let case = Case {
+            name: "pgmill".into(),
+            reference: Some("ceiling".into()),
+            rounds: rounds.to_vec(),
+            better,
+            ..Case::default()
         };
-        compare(&results(old), &results(new)).changes[1].judgement
+        let scenario = Scenario { cases: vec![reference, case], ..Scenario::default() };
+        Results { scenarios: vec![scenario], ..Results::default() }
+    }
+
+    /// Judges a case whose rounds change from `old` to `new`.
+    fn judgement_of(old: &[f64], new: &[f64], better: Better) -> Judgement {
+        let (old, new) = (results(old, better), results(new, better));
+        judge(old.cases().last().unwrap(), new.cases().last().unwrap()).0
     }
 
     #[test]
@@ -275,44 +192,46 @@ mod tests {
 
     #[test]
     fn a_slow_day_is_no_regression() {
-        let old = sample_report::results();
+        let old = results(&[80.0], Better::Higher);
         let mut new = old.clone();
         for case in &mut new.scenarios[0].cases {
-            case.rounds.iter_mut().for_each(|value| *value /= 3.0);
+            case.rounds[0] /= 3.0;
         }
-        assert_eq!(compare(&old, &new).regressions().count(), 0);
+        assert_eq!(compare(&old, &new).regressions, 0);
         // Without ratios, the value itself is compared.
-        for case in &mut new.scenarios[3].cases {
-            case.goal = None;
-            case.rounds.iter_mut().for_each(|value| *value *= 3.0);
+        let mut without = [old, new];
+        for results in &mut without {
+            results.scenarios[0].cases[1].reference = None;
         }
-        assert_eq!(compare(&old, &new).regressions().count(), 2);
+        assert_eq!(compare(&without[0], &without[1]).regressions, 2);
     }
 
     #[test]
     fn zero_has_no_shares() {
-        let mut new = sample_report::results();
-        new.scenarios[3].cases[1].rounds = vec![9.0];
-        let judgement_of = |new: &Results| compare(&sample_report::results(), new).exit_code();
-        assert_eq!(judgement_of(&new), cli::exit::OK);
-        new.scenarios[3].cases[1].rounds = vec![11.0];
-        assert_eq!(judgement_of(&new), cli::exit::FAILURE);
+        let with_goal = |value| {
+            let mut results = results(&[value], Better::Lower);
+            let case = &mut results.scenarios[0].cases[1];
+            (case.reference, case.goal) = (None, Some(10.0));
+            results
+        };
+        assert_eq!(compare(&with_goal(0.0), &with_goal(9.0)).regressions, 0);
+        assert_eq!(compare(&with_goal(0.0), &with_goal(11.0)).regressions, 1);
     }
 
     #[test]
     fn what_is_not_comparable_is_reported() {
-        let old = sample_report::results();
+        let mut old = results(&[80.0], Better::Higher);
+        old.server.settings.push(("fsync".into(), "on".into()));
         let mut new = old.clone();
         new.machine.cores = 64;
         new.server.settings[0].1 = "off".into();
-        new.scenarios[0].cases.truncate(2);
-        new.scenarios[4].cases[0].unit = "tasks/min".into();
+        new.scenarios[0].cases[0].unit = "tasks/min".into();
         let printed = compare(&old, &new).text();
         for remark in [
-            "processors: 2 before, 64 now",
+            "processors: 0 before, 64 now",
             "fsync: on before, off now",
-            "gone: drain, pgmill, shared",
-            "new: fleet, 1 worker",
+            "gone: , ceiling",
+            "new: , ceiling",
         ] {
             assert!(printed.contains(remark), "{printed}");
         }

@@ -4,7 +4,6 @@ use crate::result::{Better, Case};
 
 /// Formats a measured value with three significant digits, or all integer digits if there are more:
 /// `5,432`, `91.3`, `0.0123`. A value that is not finite becomes a dash.
-#[must_use]
 pub(crate) fn figure(value: f64) -> String {
     if !value.is_finite() {
         return "–".to_owned();
@@ -16,7 +15,6 @@ pub(crate) fn figure(value: f64) -> String {
 }
 
 /// Formats a ratio: `0.91 ×`, `2.61 ×`.
-#[must_use]
 pub(crate) fn ratio(value: f64) -> String {
     let text = if value.abs() >= 0.1 && value.abs() < 100.0 {
         format!("{value:.2}")
@@ -27,7 +25,6 @@ pub(crate) fn ratio(value: f64) -> String {
 }
 
 /// Formats a share without its sign: `3.2 %`.
-#[must_use]
 pub(crate) fn percent(share: f64) -> String {
     // Adding zero turns -0.0 into 0.0.
     let percent = share * 100.0 + 0.0;
@@ -38,51 +35,23 @@ pub(crate) fn percent(share: f64) -> String {
     format!("{} %", grouped(&format!("{percent:.decimals$}")))
 }
 
-/// Formats a number exactly, with thousands separators: `0.85`, `60`, `10,000`.
-#[must_use]
-pub(crate) fn exact(value: f64) -> String {
-    grouped(&value.to_string())
-}
-
 /// Formats a value with its unit.
-#[must_use]
 pub(crate) fn with_unit(value: f64, unit: &str) -> String {
     format!("{} {unit}", figure(value)).trim_end().to_owned()
 }
 
-/// Formats a count with thousands separators.
-#[must_use]
-pub(crate) fn count(count: u64) -> String {
-    grouped(&count.to_string())
-}
-
 /// Formats the goal of a case: `≥ 0.85 ×`, `≤ 3 ms`.
-#[must_use]
 pub(crate) fn goal(case: &Case) -> Option<String> {
     let sign = match case.better {
         Better::Higher => "≥",
         Better::Lower => "≤",
     };
     let unit = if case.reference.is_some() { "×" } else { &case.unit };
-    Some(format!("{sign} {} {unit}", exact(case.goal?)).trim_end().to_owned())
+    Some(format!("{sign} {} {unit}", grouped(&case.goal?.to_string())).trim_end().to_owned())
 }
 
-/// Formats bytes in the largest fitting unit: `15.6 GiB`.
-#[must_use]
-pub(crate) fn bytes(bytes: u64) -> String {
-    const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
-    #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
-    let mut value = bytes as f64;
-    let mut unit = 0;
-    while value >= 1024.0 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    format!("{} {}", figure(value), UNITS[unit])
-}
-
-/// Inserts thousands separators.
-fn grouped(number: &str) -> String {
+/// Inserts thousands separators: `10,000`.
+pub(crate) fn grouped(number: &str) -> String {
     let (sign, digits) = number.strip_prefix('-').map_or(("", number), |digits| ("-", digits));
     let (whole, fraction) = digits.split_at(digits.find('.').unwrap_or(digits.len()));
     let mut text = sign.to_owned();
@@ -149,14 +118,12 @@ mod tests {
     }
 
     #[test]
-    fn ratios_shares_and_bytes_are_short() {
+    fn ratios_and_shares_are_short() {
         assert_eq!(
             [0.914, 2.6, 0.01, 1234.0].map(ratio),
             ["0.91 ×", "2.60 ×", "0.0100 ×", "1,234 ×"]
         );
         assert_eq!([0.032, 0.5, -0.25, 12.0].map(percent), ["3.2 %", "50 %", "-25 %", "1,200 %"]);
-        assert_eq!(bytes(16_748_457_984), "15.6 GiB");
-        assert_eq!(bytes(12), "12.0 bytes");
     }
 
     #[test]
