@@ -13,7 +13,7 @@ use crate::report::page::ReportArgs;
 const AFTER_HELP: &str = "\
 Examples:
   loadtest run all --quick                        check that everything works; minutes
-  loadtest run drain noop                         the sizes that the goals assume
+  loadtest run drain latency                      the sizes that the goals assume
   loadtest run all --json > results.json          all scenarios; one to two hours
   loadtest report results.json -o report.html     the results as a page with plots
   loadtest run drain --compare results.json       compare with earlier results
@@ -52,15 +52,15 @@ pub(crate) enum Command {
 
 #[cfg(test)]
 mod tests {
-    use clap::{CommandFactory, ValueEnum};
+    use clap::CommandFactory;
 
     use super::*;
-    use crate::scenarios::kind::Kind;
+    use crate::scenarios::SCENARIOS;
 
-    fn kinds(arguments: &[&str]) -> Vec<Kind> {
+    fn names(arguments: &[&str]) -> Vec<&'static str> {
         let parsed = Args::try_parse_from([&["loadtest", "run"], arguments].concat()).unwrap();
         let Command::Run(run) = parsed.command else { panic!("expected `run`") };
-        run.kinds()
+        run.scenarios().iter().map(|spec| spec.name).collect()
     }
 
     #[test]
@@ -70,9 +70,10 @@ mod tests {
 
     #[test]
     fn all_means_each_scenario_once() {
-        assert_eq!(kinds(&["all"]), Kind::value_variants());
-        assert_eq!(kinds(&["noop", "drain", "noop"]), [Kind::Noop, Kind::Drain]);
-        assert_eq!(kinds(&["noop", "all"]).len(), Kind::value_variants().len());
+        let all: Vec<&str> = SCENARIOS.iter().map(|spec| spec.name).collect();
+        assert_eq!(names(&["all"]), all);
+        assert_eq!(names(&["idle", "drain", "idle"]), ["idle", "drain"]);
+        assert_eq!(names(&["idle", "all"]).len(), all.len());
         for wrong in [
             &["run", "speed"][..],
             &["run"],

@@ -10,7 +10,7 @@ pub(crate) mod database;
 pub(crate) mod progress;
 pub(crate) mod session;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,10 +21,10 @@ use parking_lot::Mutex;
 use terminal::print_stderr;
 
 use crate::args::Run;
-use crate::context::database::{Database, ServerAccess};
+use crate::context::database::Database;
 use crate::context::progress::Progress;
 use crate::context::session::Session;
-use crate::result::{Case, Scenario};
+use crate::result::Scenario;
 
 /// Settings of the private cluster that differ from PostgreSQL's defaults, the same for all cases.
 ///
@@ -38,8 +38,8 @@ const SETTINGS: &[(&str, &str)] = &[
     ("checkpoint_timeout", "30min"),
 ];
 
-/// Loads pg_stat_statements, which counts the buffers of claims; omitted if the server lacks the
-/// library.
+/// Loads pg_stat_statements, which counts statements and their buffers; omitted if the server lacks
+/// the library.
 const STATEMENTS: &[(&str, &str)] =
     &[("shared_preload_libraries", "pg_stat_statements"), ("pg_stat_statements.track", "top")];
 
@@ -57,7 +57,7 @@ pub(crate) struct RunContext {
     /// Databases created by this process; dropped at the end, including after a failure.
     databases: Mutex<Vec<String>>,
     /// Scenario in progress with its completed rounds.
-    so_far: Mutex<Option<Scenario>>,
+    so_far: Mutex<Scenario>,
 }
 
 enum Server {
@@ -71,7 +71,7 @@ impl RunContext {
     /// # Errors
     /// Returns an error if a program is not built, or no server can be found or started.
     pub(crate) fn open(run: Run) -> Result<Self> {
-        let programs = match &run.programs {
+        let programs = match &run.common.programs {
             Some(folder) => folder.clone(),
             None => {
                 let own =
@@ -112,25 +112,20 @@ impl RunContext {
         }
     }
 
-    /// Returns the pid of the private server's postmaster, the parent of all its sessions.
-    pub(crate) fn postmaster(&self) -> Option<u32> {
-        self.cluster()?.lock().pid()
-    }
-
     /// Returns the number of rounds per case.
     pub(crate) fn rounds(&self) -> usize {
-        usize::from(self.run.rounds.unwrap_or(if self.run.quick { 1 } else { 3 }))
+        usize::from(self.run.common.rounds.unwrap_or(if self.run.common.quick { 1 } else { 3 }))
     }
 
     /// Returns `quick` in a quick run, else `full`.
     pub(crate) fn size<T>(&self, full: T, quick: T) -> T {
-        if self.run.quick { quick } else { full }
+        if self.run.common.quick { quick } else { full }
     }
 
     /// Returns the duration of a round: from the command line, or else the default for this kind of
     /// run.
     pub(crate) fn duration(&self, full: Duration, quick: Duration) -> Duration {
-        self.run.duration.unwrap_or(self.size(full, quick))
+        self.run.duration.map_or(self.size(full, quick), |given| given.0)
     }
 
     /// Returns the number of tasks in a round: from the command line, or else the default for this
@@ -166,80 +161,62 @@ impl RunContext {
     pub(crate) async fn database(&self, label: &str) -> Result<Database> {
         let name = format!("loadtest_{}_{label}", std::process::id());
         self.databases.lock().push(name.clone());
-        let server = ServerAccess {
-            admin: &self.admin().await?,
-            url: self.url(&name),
-            environment: &self.environment,
-            shared_commit: self.run.shared_commit,
-        };
-        Database::create(server, name).await
+        let created = self.admin().await?.batch_execute(&format!("CREATE DATABASE {name}")).await;
+        created.context("could not create a database")?;
+        let url = self.url(&name);
+        let session = self.connect(&url).await?;
+        let shared_commit = self.run.shared_commit.map(|given| given.0);
+        Database::prepare((name, url), session, shared_commit).await
     }
 
     /// Drops a database with its contents.
     pub(crate) async fn drop_database(&self, database: Database) -> Result<()> {
         let name = database.name().to_owned();
         drop(database);
+        self.drop(&name).await
+    }
+
+    async fn drop(&self, name: &str) -> Result<()> {
         let admin = self.admin().await?;
         admin.batch_execute(&format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)")).await?;
-        self.databases.lock().retain(|one| *one != name);
+        self.databases.lock().retain(|one| one != name);
         Ok(())
     }
 
     /// Drops the databases left over from a failed scenario or a signal.
     pub(crate) async fn clean_up(&self) {
-        let left = std::mem::take(&mut *self.databases.lock());
-        if left.is_empty() {
-            return;
-        }
-        let dropped = async {
-            let admin = self.admin().await?;
-            for name in &left {
-                let sql = format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)");
-                admin.batch_execute(&sql).await?;
+        let left = self.databases.lock().clone();
+        for name in left {
+            if let Err(error) = self.drop(&name).await {
+                print_stderr(format_args!("loadtest: could not drop {name}: {error:#}"));
             }
-            anyhow::Ok(())
-        };
-        if let Err(error) = dropped.await {
-            print_stderr(format_args!("loadtest: could not drop {}: {error:#}", left.join(", ")));
         }
     }
 
-    /// Starts a scenario with no completed rounds.
-    pub(crate) fn begin(&self, name: &str, title: &str) {
-        let scenario =
-            Scenario { name: name.to_owned(), title: title.to_owned(), ..Scenario::default() };
-        *self.so_far.lock() = Some(scenario);
+    /// Keeps the scenario in progress with its completed rounds, in case it fails.
+    pub(crate) fn keep(&self, scenario: &Scenario) {
+        *self.so_far.lock() = scenario.clone();
     }
 
-    /// Keeps the rounds completed so far, in case the scenario fails.
-    pub(crate) fn keep(&self, cases: &[Case]) {
-        if let Some(kept) = self.so_far.lock().as_mut() {
-            kept.cases = cases.to_vec();
-        }
-    }
-
-    /// Returns the most recently started scenario, with the rounds recorded so far.
-    pub(crate) fn so_far(&self) -> Option<Scenario> {
+    /// Returns the scenario in progress, with the completed rounds.
+    pub(crate) fn so_far(&self) -> Scenario {
         self.so_far.lock().clone()
     }
 
     /// Describes the non-default settings for the notes of the results.
     pub(crate) fn settings_note(&self) -> String {
-        let list = |settings: &[(&str, &str)]| {
-            let pairs: Vec<String> =
-                settings.iter().map(|(name, value)| format!("{name} = {value}")).collect();
-            pairs.join(", ")
-        };
+        let settings: Vec<String> =
+            SETTINGS.iter().map(|(name, value)| format!("{name} = {value}")).collect();
         let server = match &self.server {
             Server::Own(_) => format!(
                 "private cluster, durable commits, non-default settings: {}",
-                list(SETTINGS)
+                settings.join(", ")
             ),
             Server::Given(_) => "server given by --database-url, with its own settings".to_owned(),
         };
         match self.run.shared_commit {
             Some(budget) => {
-                format!("{server}; shared commit budget {budget:?} unless stated otherwise")
+                format!("{server}; shared commit budget {budget} unless stated otherwise")
             }
             None => server,
         }
@@ -254,7 +231,7 @@ impl Drop for RunContext {
 }
 
 fn start(run: &Run) -> Result<Mutex<Cluster>> {
-    let binaries = Binaries::find_or_install(run.directory.as_deref())?;
+    let binaries = Binaries::find_or_install(run.common.directory.as_deref())?;
     let owned = |settings: &[(&str, &str)]| -> Vec<(String, String)> {
         let pairs = settings.iter();
         pairs.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
@@ -279,11 +256,6 @@ fn in_database(url: &str, database: &str) -> String {
         (true, false) => format!("{url}?dbname={database}"),
         (false, _) => format!("{url} dbname={database}"),
     }
-}
-
-/// Returns a path for messages.
-pub(crate) fn name_of(path: &Path) -> String {
-    path.file_name().unwrap_or_default().display().to_string()
 }
 
 #[cfg(test)]

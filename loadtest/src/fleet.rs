@@ -14,10 +14,10 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 use tokio::time::{sleep, timeout};
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
 
+use crate::context::RunContext;
 use crate::context::database::Database;
-use crate::context::{RunContext, name_of};
 
 /// Counts the sessions of workers: a connected reader is about to ask for a task.
 const CONNECTED: &str = "SELECT /* loadtest.connected */ count(*) FROM pg_stat_activity a
@@ -39,6 +39,27 @@ const IDLE: &str = "--exit-when-idle=10m";
 
 static NEXT: AtomicUsize = AtomicUsize::new(1);
 
+/// Tests whether the queue is empty. Tasks are claimed in the order of their ids, so it is not empty
+/// while one of the newest is present: this condition reads only one page.
+const EMPTY: &str =
+    "SELECT /* loadtest.empty_queue */ CASE
+    WHEN EXISTS (SELECT FROM mill.tasks t WHERE t.id > (SELECT s.last_value - 50 FROM mill.tasks_id_seq s)) THEN false
+    ELSE NOT EXISTS (SELECT FROM mill.tasks t WHERE t.state = 'pending' AND t.queue = 'default')
+        AND NOT EXISTS (SELECT FROM mill.tasks t WHERE t.state = 'running') END";
+
+/// Makes [`EMPTY`] use the queue's small indexes. With millions of scheduled tasks, the planner
+/// would otherwise choose a scan of the whole table, because it expects to find a pending task soon.
+const BY_INDEX: &str =
+    "SET /* loadtest.by_index */ enable_seqscan = off; SET enable_bitmapscan = off";
+
+/// Estimates the number of finished tasks. The statistics may be a second old.
+const GONE: &str = "SELECT /* loadtest.gone */ s.n_tup_del FROM pg_stat_user_tables s WHERE s.relid = 'mill.tasks'::regclass";
+
+/// No finished task for this long means that a component hangs.
+const STALL_TIMEOUT: Duration = Duration::from_secs(120);
+
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+
 /// Size and flags of a fleet.
 #[derive(Clone, Debug)]
 pub(crate) struct FleetSpec {
@@ -53,7 +74,7 @@ impl FleetSpec {
     /// asks for another size.
     pub(crate) fn from_options(context: &RunContext) -> Self {
         let run = &context.run;
-        Self::new(run.workers.unwrap_or(1), run.readers.unwrap_or(16))
+        Self::new(run.workers.unwrap_or(1), run.common.readers.unwrap_or(16))
     }
 
     /// Returns a fleet of `workers` processes with `readers` readers each.
@@ -68,9 +89,8 @@ impl FleetSpec {
 
     /// Describes the fleet for titles: `1 worker with 16 readers`.
     pub(crate) fn describe(&self) -> String {
-        let s = if self.workers == 1 { "" } else { "s" };
         let each = if self.workers == 1 { "" } else { " each" };
-        format!("{} worker{s} with {} readers{each}", self.workers, self.readers)
+        format!("{} with {} readers{each}", terminal::counted(self.workers, "worker"), self.readers)
     }
 }
 
@@ -83,8 +103,8 @@ pub(crate) struct Fleet<'a> {
 }
 
 /// One worker process.
-pub(crate) struct Worker {
-    pub(crate) pid: u32,
+struct Worker {
+    pid: u32,
     log: PathBuf,
     child: Child,
 }
@@ -132,7 +152,7 @@ impl<'a> Fleet<'a> {
     }
 
     /// Returns when every worker is registered and every reader is connected.
-    pub(crate) async fn ready(&mut self) -> Result<()> {
+    async fn ready(&mut self) -> Result<()> {
         let workers = i64::try_from(self.workers.len())?;
         let readers = i64::from(self.fleet_spec.readers) * workers;
         let pids: Vec<i32> = self.workers.iter().map(|worker| worker.pid.cast_signed()).collect();
@@ -151,8 +171,43 @@ impl<'a> Fleet<'a> {
                 "{connected} of {readers} readers are connected after {TIMEOUT:?}{}",
                 self.tails()
             );
-            sleep(Duration::from_millis(20)).await;
+            sleep(POLL_INTERVAL).await;
         }
+    }
+
+    /// Returns once no task is pending in the default queue, and none is running.
+    pub(crate) async fn until_empty(&mut self) -> Result<()> {
+        self.until(EMPTY, &[]).await
+    }
+
+    /// Returns once the answer to the question is true. Fails if tasks stop ending.
+    pub(crate) async fn until(
+        &mut self,
+        question: &str,
+        values: &[&(dyn ToSql + Sync)],
+    ) -> Result<()> {
+        let session = self.context.connect(self.database.url()).await?;
+        session.batch_execute(BY_INDEX).await?;
+        let question = session.prepare(question).await?;
+        let (mut gone, mut read_at, mut moved_at) = (0, Instant::now(), Instant::now());
+        while !session.query_one(&question, values).await?.get::<_, bool>(0) {
+            self.check()?;
+            if read_at.elapsed() > Duration::from_secs(1) {
+                read_at = Instant::now();
+                let now: i64 = session.query_typed(GONE, &[]).await?[0].get(0);
+                if now > gone {
+                    (gone, moved_at) = (now, Instant::now());
+                }
+                self.context.progress.state(&format!("about {gone} tasks have ended"));
+            }
+            ensure!(
+                moved_at.elapsed() < STALL_TIMEOUT,
+                "no task has ended for {STALL_TIMEOUT:?}{}",
+                self.tails()
+            );
+            sleep(POLL_INTERVAL).await;
+        }
+        Ok(())
     }
 
     /// Returns the pids of the running workers.
@@ -170,17 +225,13 @@ impl<'a> Fleet<'a> {
         Ok(())
     }
 
-    /// Sends SIGKILL, as the OOM killer does, to the worker that has run longest.
-    pub(crate) async fn kill_oldest(&mut self) -> Result<u32> {
-        ensure!(!self.workers.is_empty(), "no worker is left to kill");
-        let mut worker = self.workers.remove(0);
-        worker.child.kill().await.context("could not kill a worker")?;
-        Ok(worker.pid)
-    }
-
     /// Sends a signal to all workers.
     pub(crate) fn signal(&self, signal: Signal) -> Result<()> {
-        self.workers.iter().try_for_each(|worker| worker.signal(signal))
+        for worker in &self.workers {
+            let pid = Pid::from_raw(worker.pid.try_into()?).context("invalid process id")?;
+            kill_process(pid, signal).context("could not signal a worker")?;
+        }
+        Ok(())
     }
 
     /// Sends SIGTERM to all workers and waits until they have ended.
@@ -197,17 +248,12 @@ impl<'a> Fleet<'a> {
     }
 
     /// Returns the last lines of the logs, for an error message.
-    pub(crate) fn tails(&self) -> String {
+    fn tails(&self) -> String {
         self.workers.iter().take(2).map(Worker::tail).collect()
     }
 }
 
 impl Worker {
-    fn signal(&self, signal: Signal) -> Result<()> {
-        let pid = Pid::from_raw(self.pid.try_into()?).context("invalid process id")?;
-        kill_process(pid, signal).context("could not signal a worker")
-    }
-
     fn tail(&self) -> String {
         let text = fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
@@ -215,6 +261,6 @@ impl Worker {
             return String::new();
         }
         let last = lines[lines.len().saturating_sub(10)..].join("\n  ");
-        format!("\nlast lines of {}:\n  {last}", name_of(&self.log))
+        format!("\nlast lines of {}:\n  {last}", self.log.display())
     }
 }

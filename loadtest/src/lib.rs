@@ -28,13 +28,13 @@ mod scenarios;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::{Parser, ValueEnum};
+use clap::Parser;
 use cli::exit;
 
 pub use measure::effects;
 
 use crate::args::{Args, Command};
-use crate::scenarios::kind::Kind;
+use crate::scenarios::SCENARIOS;
 
 /// Runs the program: parses the command line, measures, prints the results.
 #[must_use]
@@ -48,10 +48,8 @@ pub fn main() -> ExitCode {
 }
 
 fn list() -> Result<u8> {
-    let lines: Vec<String> = Kind::value_variants()
-        .iter()
-        .map(|kind| format!("{:<10} {}", kind.name(), kind.title()))
-        .collect();
-    cli::print(|out| writeln!(out, "{}", lines.join("\n")))?;
+    cli::print(|out| {
+        SCENARIOS.iter().try_for_each(|spec| writeln!(out, "{:<10} {}", spec.name, spec.title))
+    })?;
     Ok(exit::OK)
 }

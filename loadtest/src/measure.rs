@@ -6,9 +6,9 @@
 //! | rounds of all cases in alternating order | `rounds` |
 //! | one round of the fleet, from the resume of the queue | `drain` |
 //! | one round of the same transactions without a queue | `ceiling` |
-//! | curves of sizes, sessions, memory and processor time during a round | `sample` |
+//! | curves of sizes, sessions and memory during a round | `sample` |
 //! | memory, open files and processor time of a process, from `/proc` | `process` |
-//! | processor time per task: readers' backends, claimer's backend, worker process | `fleet_time` |
+//! | processor time per task: readers' backends, claimer's backend, worker process | `processor_time` |
 //! | histogram of latencies, and its percentile curve | `latency` |
 //! | check that every task had its effect exactly once | `effects` |
 //! | machine, server settings and duration of a durable commit | `machine` |
@@ -16,9 +16,9 @@
 pub(crate) mod ceiling;
 pub(crate) mod drain;
 pub mod effects;
-pub(crate) mod fleet_time;
 pub(crate) mod latency;
 pub(crate) mod machine;
 pub(crate) mod process;
+pub(crate) mod processor_time;
 pub(crate) mod rounds;
 pub(crate) mod sample;

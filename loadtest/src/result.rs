@@ -128,6 +128,20 @@ pub struct Series {
     pub points: Vec<(f64, f64)>,
 }
 
+impl Series {
+    /// Returns a series of counts in each full second; the last second is incomplete, and left out.
+    pub(crate) fn by_second(
+        name: &str,
+        unit: &str,
+        round: usize,
+        (counts, seconds): (Vec<(f64, f64)>, f64),
+    ) -> Self {
+        let full = counts.into_iter().filter(|(second, _)| *second < seconds.floor());
+        let points = full.map(|(second, count)| (second + 0.5, count)).collect();
+        Self { name: name.to_owned(), unit: unit.to_owned(), round, points }
+    }
+}
+
 /// A condition that must hold regardless of speed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Check {

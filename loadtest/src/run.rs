@@ -15,12 +15,11 @@ use tokio::task::spawn_blocking;
 use crate::args::{Peers, Run};
 use crate::context::RunContext;
 use crate::measure::machine;
-use crate::peers::{PeerScenario, install};
+use crate::peers::{backlog, install, latency};
 use crate::report::compare::{Comparison, compare};
 use crate::report::page;
 use crate::report::table;
 use crate::result::{Check, FORMAT, Results, Scenario};
-use crate::scenarios;
 
 /// Measures, prints the results, and returns the exit code.
 ///
@@ -29,7 +28,7 @@ use crate::scenarios;
 /// the results to compare with cannot be read.
 pub(crate) fn measure(run: Run, peers: Option<&Peers>) -> Result<u8> {
     // Fail before hours of work, not after.
-    let before = run.compare.as_deref().map(page::read).transpose()?;
+    let before = run.common.compare.as_deref().map(page::read).transpose()?;
     let runtime = cli::many_threads()?;
     runtime.block_on(async {
         // Install the handlers before the server starts: from then on, no signal ends this process
@@ -82,34 +81,37 @@ async fn all(context: &RunContext, peers: Option<&Peers>, results: &mut Results)
     };
     context.drop_database(database).await?;
     let Some(peers) = peers else {
-        for kind in context.run.kinds() {
-            part(context, results, (kind.name(), kind.title()), scenarios::run(kind, context))
-                .await;
+        for spec in context.run.scenarios() {
+            part(context, results, (spec.name, spec.title), (spec.run)(context)).await;
         }
         return Ok(());
     };
-    let field = install::gather(context, peers).await?;
-    for peer_scenario in PeerScenario::ALL {
-        let run = peer_scenario.run(context, &field, peers.tasks());
-        part(context, results, (peer_scenario.name(), peer_scenario.title()), run).await;
-    }
+    let participants = install::gather(context, peers).await?;
+    let backlog = ("peers", "a backlog, each task one INSERT, through other job queues");
+    let run = backlog::run(context, &participants, peers.tasks());
+    part(context, results, backlog, run).await;
+    let pickup = "pick-up latency of an idle worker: from enqueue commit to statement start";
+    let run = latency::run(context, &participants);
+    part(context, results, ("peers-latency", pickup), run).await;
     Ok(())
 }
 
-/// Measures one scenario and adds its name and title. A failed scenario is part of the results too.
+/// Measures one scenario. A failed scenario is part of the results too.
 async fn part(
     context: &RunContext,
     results: &mut Results,
     (name, title): (&str, &str),
     run: impl Future<Output = Result<Scenario>>,
 ) {
-    context.begin(name, title);
+    let (name, title) = (name.to_owned(), title.to_owned());
+    context.keep(&Scenario { name, title, ..Scenario::default() });
     let scenario = match run.await {
-        Ok(scenario) => Scenario { name: name.to_owned(), title: title.to_owned(), ..scenario },
+        Ok(scenario) => scenario,
         Err(error) => {
-            context.progress.line(&format!("{name} failed: {error:#}"));
+            let scenario = context.so_far();
+            context.progress.line(&format!("{} failed: {error:#}", scenario.name));
             context.clean_up().await;
-            broken_off(context.so_far().unwrap_or_default(), format!("{error:#}"))
+            broken_off(scenario, format!("{error:#}"))
         }
     };
     results.scenarios.push(noted(context, scenario));
@@ -133,8 +135,9 @@ fn broken_off(mut scenario: Scenario, reason: String) -> Scenario {
 
 /// Adds the scenario in progress to the results.
 fn interrupted(context: &RunContext, results: &mut Results, signal: Signal) {
-    let Some(scenario) = context.so_far() else { return };
-    if results.scenarios.iter().any(|known| known.name == scenario.name) {
+    let scenario = context.so_far();
+    if scenario.name.is_empty() || results.scenarios.iter().any(|known| known.name == scenario.name)
+    {
         return;
     }
     let reason = format!("interrupted by signal {}", signal.as_raw());
@@ -187,13 +190,13 @@ fn show(context: &RunContext, results: &Results, before: Option<&Results>) -> Re
     }
     let comparison = before.map(|before| compare(before, results));
     let compared = comparison.as_ref().map(Comparison::text).unwrap_or_default();
-    let text = match context.run.json {
+    let text = match context.run.common.json {
         true => serde_json::to_string(results)?,
         false => format!("{}\n\n{compared}", table::text(results)),
     };
     cli::print(|out| writeln!(out, "{}", text.trim_end()))
         .context("could not print the results")?;
-    if context.run.json && comparison.is_some() {
+    if context.run.common.json && comparison.is_some() {
         print_stderr(format_args!("{compared}"));
     }
     let failed = results.checks().any(|check| !check.passed)

@@ -57,7 +57,6 @@ async fn every_scenario_is_listed_and_described() {
         listed.lines().map(|line| line.split_whitespace().next().unwrap()).collect();
     let wanted = [
         "drain",
-        "noop",
         "enqueue",
         "latency",
         "backlog",
@@ -90,7 +89,7 @@ async fn a_run_passes_its_checks_and_its_results_are_read_back() {
     let database = Database::new().await;
     let programs = PathFolder::new();
     let loadtest = |arguments: &[&str]| Program::loadtest(&database, &programs, arguments);
-    let scenarios: &[&str] = amount(&["drain"][..], &["drain", "noop", "runs"][..]);
+    let scenarios: &[&str] = amount(&["drain"][..], &["drain", "targets", "runs"][..]);
     let tiny = ["--tasks", "300", "--rounds", "1", "--readers", "2"];
     let arguments = [&["run"][..], scenarios, &tiny, &["--json"]].concat();
     let json = loadtest(&arguments).succeeds().await;
@@ -141,7 +140,7 @@ async fn an_aborted_scenario_is_reported_and_the_next_one_is_measured() {
     let database = Database::new().await;
     let programs = PathFolder::new();
     // More connections than this server permits.
-    let arguments = ["run", "noop", "drain", "--readers", "500", "--tasks", "10", "--json"];
+    let arguments = ["run", "pinned", "drain", "--readers", "500", "--tasks", "10", "--json"];
     let (code, stdout, stderr) = Program::loadtest(&database, &programs, &arguments).run().await;
     assert_eq!(code, 1, "{stderr}");
     let run = results(&stdout);
@@ -158,7 +157,7 @@ async fn an_interrupted_run_reports_what_it_has_measured() {
     let database = Database::new().await;
     let programs = PathFolder::new();
     let arguments =
-        ["run", "noop", "--readers", "2", "--tasks", "300", "--rounds", "100", "--json"];
+        ["run", "drain", "--readers", "2", "--tasks", "300", "--rounds", "100", "--json"];
     let mut command = Program::loadtest(&database, &programs, &arguments).into_command();
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let (stdout, code) = spawn_blocking(move || {

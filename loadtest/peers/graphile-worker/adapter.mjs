@@ -1,6 +1,6 @@
 // graphile-worker: https://worker.graphile.org
 import { Logger, makeWorkerUtils, run } from 'graphile-worker'
-import { inBatches, main, paced, settings, singly, url, Work } from './measure.mjs'
+import { inBatches, main, paced, settings, url, Work } from './measure.mjs'
 
 const quiet = new Logger(() => (level, message) => {
   if (level === 'error' || level === 'warning') console.error(message)
@@ -38,16 +38,10 @@ await main({
 
   enqueue: (first, count) =>
     withUtils(2, (utils) =>
-      inBatches(first, count, settings.enqueueBatch ?? 10_000, (tasks) =>
+      inBatches(first, count, (tasks) =>
         utils.addJobs(tasks.map((task) => ({ identifier: 'effect', payload: { task } }))),
       ),
     ),
-
-  'enqueue-single': (first, count, connections) =>
-    withUtils(connections, async (utils) => {
-      await utils.withPgClient((client) => client.query('SELECT 1'))
-      return singly(first, count, connections, add(utils))
-    }),
 
   'enqueue-paced': (first, count, gap) =>
     withUtils(1, (utils) => paced(first, count, gap, add(utils))),

@@ -6,19 +6,17 @@ export const settings = JSON.parse(process.env.PEER_SETTINGS ?? '{}')
 
 const STATEMENTS = {
   effects: 'INSERT INTO loadtest.effects (task) VALUES ($1)',
-  starts:
-    'INSERT INTO loadtest.starts (task, handler_at, statement_at) VALUES ($1, to_timestamp($2), clock_timestamp())',
+  starts: 'INSERT INTO loadtest.starts (task, at) VALUES ($1, clock_timestamp())',
 }
 
 /** Seconds since the epoch, to the microsecond. */
-export const now = () => (performance.timeOrigin + performance.now()) / 1000
+const now = () => (performance.timeOrigin + performance.now()) / 1000
 
 /** One INSERT for each job over a pool of its own, until `wanted` of them are committed. */
 export class Work {
   constructor(table, wanted, limit) {
     this.pool = new pg.Pool({ connectionString: url, max: settings.pool ?? 16 })
     this.text = STATEMENTS[table]
-    this.timed = table === 'starts'
     this.wanted = wanted
     this.done = 0
     this.finished = new Promise((resolve) => {
@@ -35,27 +33,14 @@ export class Work {
 
   /** `tx`: a transaction to run in, in place of the pool; has `executeSql`. */
   async run(task, tx) {
-    const values = this.timed ? [task, now()] : [task]
-    if (tx) await tx.executeSql(this.text, values)
-    else await this.pool.query({ name: 'effect', text: this.text, values })
+    if (tx) await tx.executeSql(this.text, [task])
+    else await this.pool.query({ name: 'effect', text: this.text, values: [task] })
     if (++this.done >= this.wanted) this.finish()
   }
 
   result() {
     return { done: this.done }
   }
-}
-
-/** `count` calls of `add` from `lanes` sides at once, each awaited before the next. */
-export async function singly(first, count, lanes, add) {
-  const last = first + count
-  let next = first
-  const lane = async () => {
-    while (next < last) await add(next++)
-  }
-  const began = now()
-  await Promise.all(Array.from({ length: lanes }, lane))
-  return { seconds: now() - began }
 }
 
 /** One call of `add` every `gap` milliseconds and a bit, with the moment each was committed. */
@@ -69,14 +54,12 @@ export async function paced(first, count, gap, add) {
   return { committed_at }
 }
 
-/** `count` tasks from `first` in calls of `size`. */
-export async function inBatches(first, count, size, add) {
-  const began = now()
-  for (let from = first; from < first + count; from += size) {
-    const length = Math.min(size, first + count - from)
+/** `count` tasks from `first` in calls of 10,000. */
+export async function inBatches(first, count, add) {
+  for (let from = first; from < first + count; from += 10_000) {
+    const length = Math.min(10_000, first + count - from)
     await add(Array.from({ length }, (_, n) => from + n))
   }
-  return { seconds: now() - began }
 }
 
 /** Runs the step that the command line names and prints its result. */

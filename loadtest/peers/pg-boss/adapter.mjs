@@ -1,6 +1,6 @@
 // pg-boss: https://timgit.github.io/pg-boss
 import { PgBoss } from 'pg-boss'
-import { inBatches, main, paced, settings, singly, url, Work } from './measure.mjs'
+import { inBatches, main, paced, settings, url, Work } from './measure.mjs'
 
 const QUEUE = 'effect'
 
@@ -24,14 +24,9 @@ await main({
 
   enqueue: (first, count) =>
     withBoss({ max: 2, supervise: false }, (boss) =>
-      inBatches(first, count, settings.enqueueBatch ?? 10_000, (tasks) =>
+      inBatches(first, count, (tasks) =>
         boss.insert(QUEUE, tasks.map((task) => ({ data: { task } }))),
       ),
-    ),
-
-  'enqueue-single': (first, count, connections) =>
-    withBoss({ max: connections, supervise: false }, (boss) =>
-      singly(first, count, connections, add(boss)),
     ),
 
   'enqueue-paced': (first, count, gap) =>

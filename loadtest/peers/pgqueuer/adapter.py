@@ -8,7 +8,7 @@ from pgqueuer import PgQueuer
 from pgqueuer.db import AsyncpgDriver
 from pgqueuer.queries import Queries
 
-from measure import SETTINGS, URL, Work, in_batches, main, paced, singly
+from measure import SETTINGS, URL, Work, in_batches, main, paced
 
 logging.getLogger("pgqueuer").setLevel(logging.WARNING)
 
@@ -28,22 +28,17 @@ async def setup() -> None:
     await queries.optimize_autovacuum()
 
 
-async def enqueue(first: int, count: int) -> dict:
+async def enqueue(first: int, count: int) -> None:
     queries = await connect()
 
     async def add(tasks: range) -> None:
         await queries.enqueue(["effect"] * len(tasks), list(map(payload, tasks)), [0] * len(tasks))
 
-    return await in_batches(first, count, SETTINGS.get("enqueue_batch", 10_000), add)
+    await in_batches(first, count, add)
 
 
 def adder(queries: Queries):
     return lambda task: queries.enqueue("effect", payload(task))
-
-
-async def enqueue_single(first: int, count: int, connections: int) -> dict:
-    adders = [adder(await connect()) for _ in range(connections)]
-    return await singly(first, count, adders)
 
 
 async def enqueue_paced(first: int, count: int, gap: int) -> dict:
@@ -73,7 +68,6 @@ async def work(table: str, count: int, limit: int) -> dict:
 main({
     "setup": setup,
     "enqueue": enqueue,
-    "enqueue-single": enqueue_single,
     "enqueue-paced": enqueue_paced,
     "work": work,
 })

@@ -6,7 +6,7 @@ import logging
 
 import procrastinate
 
-from measure import SETTINGS, URL, Work, in_batches, main, paced, singly
+from measure import SETTINGS, URL, Work, in_batches, main, paced
 
 # Suppresses the warning that the app is defined in the main module, which is intended here.
 logging.getLogger("procrastinate").setLevel(logging.ERROR)
@@ -29,21 +29,14 @@ async def setup() -> None:
         await app.schema_manager.apply_schema_async()
 
 
-async def enqueue(first: int, count: int) -> dict:
+async def enqueue(first: int, count: int) -> None:
     app, effect = make_app(2)
     async with app.open_async():
 
         async def add(tasks: range) -> None:
             await effect.batch_defer_async(*({"task": task} for task in tasks))
 
-        return await in_batches(first, count, SETTINGS.get("enqueue_batch", 10_000), add)
-
-
-async def enqueue_single(first: int, count: int, connections: int) -> dict:
-    app, effect = make_app(connections)
-    async with app.open_async():
-        await app.connector.pool.wait()
-        return await singly(first, count, [lambda task: effect.defer_async(task=task)] * connections)
+        await in_batches(first, count, add)
 
 
 async def enqueue_paced(first: int, count: int, gap: int) -> dict:
@@ -74,7 +67,6 @@ async def work(table: str, count: int, limit: int) -> dict:
 main({
     "setup": setup,
     "enqueue": enqueue,
-    "enqueue-single": enqueue_single,
     "enqueue-paced": enqueue_paced,
     "work": work,
 })

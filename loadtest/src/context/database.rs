@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use conninfo::Environment;
-use queue::operate::set_shared_commit;
+use jiff::Timestamp;
+use queue::enqueue::database_now;
+use queue::operate::{self, set_shared_commit};
 use queue::schema;
 
 use crate::context::progress::Progress;
@@ -46,7 +47,10 @@ const ALLOWED: &str = "SELECT /* loadtest.allowed */ current_setting('max_connec
 /// Number of sessions that the load test itself opens.
 const OWN_SESSIONS: i64 = 5;
 
-/// Number of rows that one statement of a large insert adds, so that progress is visible.
+const SETTLE: [&str; 2] =
+    ["VACUUM /* loadtest.vacuum */ (ANALYZE)", "CHECKPOINT /* loadtest.checkpoint */"];
+
+/// Number of rows that one statement of a large insert adds.
 const CHUNK: i64 = 200_000;
 
 /// Queue that the measurements use: the default queue.
@@ -54,17 +58,6 @@ pub(crate) const QUEUE: &str = "default";
 
 /// Statement of a task in most scenarios; %s stands for the task number.
 pub(crate) const EFFECT: &str = "INSERT INTO loadtest.effects (task) VALUES (%s)";
-
-/// The server of a new database, and the settings of the database.
-pub(crate) struct ServerAccess<'a> {
-    /// A superuser's session in another database.
-    pub(crate) admin: &'a Session,
-    /// Connection string of the new database.
-    pub(crate) url: String,
-    pub(crate) environment: &'a Environment,
-    /// Time budget within which short tasks share a commit.
-    pub(crate) shared_commit: Option<Duration>,
-}
 
 /// One database of this run.
 pub(crate) struct Database {
@@ -77,14 +70,13 @@ pub(crate) struct Database {
 }
 
 impl Database {
-    /// Creates the database with the queue's schema.
-    pub(crate) async fn create(server: ServerAccess<'_>, name: String) -> Result<Self> {
-        let ServerAccess { admin, url, environment, shared_commit } = server;
-        admin
-            .batch_execute(&format!("CREATE DATABASE {name}"))
-            .await
-            .context("could not create a database")?;
-        let session = Session::open(&url, environment).await?;
+    /// Prepares a new database, of which the session is: the queue's schema and the measurement
+    /// tables.
+    pub(crate) async fn prepare(
+        (name, url): (String, String),
+        session: Session,
+        shared_commit: Option<Duration>,
+    ) -> Result<Self> {
         schema::init(&*session).await.context("could not apply the schema")?;
         session.batch_execute(TABLES).await.context("could not create the tables")?;
         set_shared_commit(&*session, QUEUE, shared_commit).await?;
@@ -127,24 +119,50 @@ impl Database {
         self.session.batch_execute(EMPTY).await.context("could not empty the tables")
     }
 
-    /// Enqueues tasks numbered `first` to `last`; `%s` in `statement` stands for the number.
-    pub(crate) async fn fill(
+    /// Pauses the queue: no task is claimed until [`Self::resume`].
+    pub(crate) async fn pause(&self) -> Result<()> {
+        Ok(operate::pause(&*self.session, QUEUE).await?)
+    }
+
+    /// Resumes the queue. Returns the database's time just before.
+    pub(crate) async fn resume(&self) -> Result<Timestamp> {
+        let resumed_at = database_now(&*self.session).await?;
+        operate::resume(&*self.session, QUEUE).await?;
+        Ok(resumed_at)
+    }
+
+    /// Prepares a round: a paused queue with tasks numbered 1 to `tasks`, and nothing else. `%s` in
+    /// `statement` stands for the number.
+    pub(crate) async fn renew(
+        &self,
+        progress: &Progress,
+        tasks: i64,
+        statement: &str,
+    ) -> Result<()> {
+        self.empty().await?;
+        self.refill(progress, (1, tasks), statement).await
+    }
+
+    /// Prepares a round: pauses the queue, and adds tasks numbered `first` to `last`.
+    pub(crate) async fn refill(
         &self,
         progress: &Progress,
         range: (i64, i64),
         statement: &str,
     ) -> Result<()> {
-        self.fill_table(progress, FILL, range, statement).await
+        self.pause().await?;
+        self.fill_table(progress, FILL, range, statement).await?;
+        self.vacuum_and_checkpoint().await
     }
 
     /// Fills the ceiling's table with the same tasks, whose ids are their numbers.
     pub(crate) async fn fill_bare(
         &self,
         progress: &Progress,
-        range: (i64, i64),
+        tasks: i64,
         statement: &str,
     ) -> Result<()> {
-        self.fill_table(progress, FILL_BARE, range, statement).await
+        self.fill_table(progress, FILL_BARE, (1, tasks), statement).await
     }
 
     async fn fill_table(
@@ -154,17 +172,10 @@ impl Database {
         (first, last): (i64, i64),
         statement: &str,
     ) -> Result<()> {
-        let mut from = first;
-        while from <= last {
-            let to = last.min(from + CHUNK - 1);
-            self.session
-                .execute(sql, &[&from, &to, &statement])
-                .await
-                .context("could not insert the tasks")?;
-            from = to + 1;
-            if last - first >= CHUNK {
-                progress.state(&format!("filled {} of {}", to - first + 1, last - first + 1));
-            }
+        for (from, to) in chunks(first, last) {
+            let filled = self.session.execute(sql, &[&from, &to, &statement]).await;
+            filled.context("could not insert the tasks")?;
+            progress.state(&format!("filled {} of {}", to - first + 1, last - first + 1));
         }
         Ok(())
     }
@@ -172,16 +183,15 @@ impl Database {
     /// Prepares the server for a round: vacuums the database, updates the statistics, and completes
     /// a checkpoint.
     pub(crate) async fn vacuum_and_checkpoint(&self) -> Result<()> {
-        for sql in [
-            "VACUUM /* loadtest.vacuum */ (ANALYZE) mill.tasks, mill.attempts, bare.tasks, \
-             bare.attempts, loadtest.effects",
-            "CHECKPOINT /* loadtest.checkpoint */",
-        ] {
-            self.session
-                .batch_execute(sql)
-                .await
-                .context("could not prepare the server for a round")?;
+        for sql in SETTLE {
+            self.session.batch_execute(sql).await.context("could not prepare the server")?;
         }
         Ok(())
     }
+}
+
+/// Splits the numbers of a large insert, so that progress is visible.
+pub(crate) fn chunks(first: i64, last: i64) -> impl Iterator<Item = (i64, i64)> {
+    let starts = std::iter::successors(Some(first), |from| Some(from + CHUNK));
+    starts.take_while(move |from| *from <= last).map(move |from| (from, last.min(from + CHUNK - 1)))
 }

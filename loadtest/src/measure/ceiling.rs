@@ -9,20 +9,19 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use futures_util::future;
 use queue::enqueue::database_now;
 use tokio::task::JoinSet;
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Statement};
 use uuid::Uuid;
 
 use crate::context::RunContext;
-use crate::context::database::Database;
+use crate::context::database::{Database, EFFECT};
 use crate::context::session::Session;
-use crate::measure::drain::{CEILING, Drained, done, throughput};
+use crate::measure::drain::{CEILING, Drained, done};
 use crate::measure::sample::Sampler;
 
 const DELETE: &str = "DELETE /* loadtest.bare_delete */ FROM bare.tasks t WHERE t.id = $1";
@@ -64,14 +63,12 @@ pub(crate) struct Ceiling {
     pub(crate) connections: u32,
     /// Number of tasks per transaction.
     pub(crate) group: usize,
-    /// Highest task number in `bare.tasks`.
-    pub(crate) last: i64,
-    /// Statement of each task; `%s` stands for the task number.
-    pub(crate) statement: &'static str,
+    /// Number of tasks.
+    pub(crate) tasks: i64,
 }
 
 impl Ceiling {
-    /// Runs the round on `bare.tasks`, which holds tasks 1 to `last`.
+    /// Fills the bare table, and runs its tasks.
     pub(crate) async fn run(
         self,
         context: &RunContext,
@@ -79,6 +76,9 @@ impl Ceiling {
         round: usize,
     ) -> Result<Drained> {
         database.has_room(self.connections).await?;
+        database.empty().await?;
+        database.fill_bare(&context.progress, self.tasks, EFFECT).await?;
+        database.vacuum_and_checkpoint().await?;
         let mut lanes = Vec::new();
         for _ in 0..self.connections {
             lanes.push(Lane::open(context, database, self.group).await?);
@@ -90,27 +90,12 @@ impl Ceiling {
         for lane in lanes {
             running.spawn(lane.run(self, Arc::clone(&next)));
         }
-        let shown = async {
-            loop {
-                tokio::time::sleep(Duration::from_secs(1)).await;
-                let done = next.load(Ordering::Relaxed).min(self.last);
-                context.progress.state(&format!("about {done} of {}", self.last));
-            }
-        };
-        let all = async {
-            while let Some(ended) = running.join_next().await {
-                ended.context("a connection of the ceiling was lost")??;
-            }
-            anyhow::Ok(())
-        };
-        tokio::select! {
-            ended = all => ended?,
-            () = shown => {}
+        while let Some(ended) = running.join_next().await {
+            ended.context("a connection of the ceiling was lost")??;
         }
-        let mut series = sampler.end(round);
-        let mut drained = done(&database.session, CEILING, begun_at, None).await?;
-        series.extend(throughput(&database.session, CEILING, begun_at, &drained, round).await?);
-        drained.series = series;
+        let series = sampler.end(round);
+        let mut drained = done(&database.session, CEILING, (begun_at, None), round).await?;
+        drained.series.extend(series);
         Ok(drained)
     }
 }
@@ -125,16 +110,12 @@ struct Lane {
 impl Lane {
     async fn open(context: &RunContext, database: &Database, group: usize) -> Result<Self> {
         let session = context.connect(database.url()).await?;
-        let (delete, insert) = if group == 1 {
-            let types = [Type::INT8, Type::TEXT, Type::UUID];
-            (session.prepare(DELETE).await?, session.prepare_typed(INSERT, &types).await?)
-        } else {
-            let types = [Type::INT8_ARRAY, Type::TEXT_ARRAY, Type::UUID];
-            (
-                session.prepare(DELETE_GROUP).await?,
-                session.prepare_typed(INSERT_GROUP, &types).await?,
-            )
+        let (delete, insert, types) = match group {
+            1 => (DELETE, INSERT, [Type::INT8, Type::TEXT, Type::UUID]),
+            _ => (DELETE_GROUP, INSERT_GROUP, [Type::INT8_ARRAY, Type::TEXT_ARRAY, Type::UUID]),
         };
+        let delete = session.prepare(delete).await?;
+        let insert = session.prepare_typed(insert, &types).await?;
         Ok(Self { session, delete, insert })
     }
 
@@ -143,56 +124,42 @@ impl Lane {
         let size = i64::try_from(ceiling.group)?;
         loop {
             let first = next.fetch_add(size, Ordering::Relaxed);
-            let last = ceiling.last.min(first + size - 1);
+            let last = ceiling.tasks.min(first + size - 1);
             if first > last {
                 return Ok(());
             }
             let ids: Vec<i64> = (first..=last).collect();
             let statements: Vec<String> =
-                ids.iter().map(|id| ceiling.statement.replace("%s", &id.to_string())).collect();
+                ids.iter().map(|id| EFFECT.replace("%s", &id.to_string())).collect();
             if size == 1 {
-                self.one(ids[0], &statements[0]).await?;
+                self.transaction(&statements, &ids[0], &statements[0]).await?;
             } else {
-                self.group(&ids, &statements).await?;
+                self.transaction(&statements, &ids, &statements).await?;
             }
         }
     }
 
-    async fn one(&self, id: i64, statement: &str) -> Result<()> {
+    /// Sends the transaction of these statements, whose parameters are `ids` and `texts`.
+    async fn transaction(
+        &self,
+        statements: &[String],
+        ids: &(dyn ToSql + Sync),
+        texts: &(dyn ToSql + Sync),
+    ) -> Result<()> {
         let client: &Client = &self.session;
-        let worker = Uuid::nil();
-        let insert: [&(dyn tokio_postgres::types::ToSql + Sync); 3] = [&id, &statement, &worker];
+        let insert = [ids, texts, &Uuid::nil()];
         let (begun, ran, deleted, inserted, committed) = future::join5(
             client.batch_execute("BEGIN"),
-            client.simple_query(statement),
-            client.execute(&self.delete, &[&id]),
+            future::try_join_all(statements.iter().map(|statement| client.simple_query(statement))),
+            client.execute(&self.delete, &[ids]),
             client.execute(&self.insert, &insert),
             client.batch_execute("COMMIT"),
         )
         .await;
         begun?;
         ran?;
-        anyhow::ensure!(deleted? == 1 && inserted? == 1, "task {id} is missing");
-        Ok(committed?)
-    }
-
-    async fn group(&self, ids: &[i64], statements: &[String]) -> Result<()> {
-        let client: &Client = &self.session;
-        let worker = Uuid::nil();
-        let all = statements.iter().map(|statement| client.simple_query(statement));
-        let insert: [&(dyn tokio_postgres::types::ToSql + Sync); 3] = [&ids, &statements, &worker];
-        let (begun, ran, deleted, inserted, committed) = future::join5(
-            client.batch_execute("BEGIN"),
-            future::try_join_all(all),
-            client.execute(&self.delete, &[&ids]),
-            client.execute(&self.insert, &insert),
-            client.batch_execute("COMMIT"),
-        )
-        .await;
-        begun?;
-        ran?;
-        let all = u64::try_from(ids.len())?;
-        anyhow::ensure!(deleted? == all && inserted? == all, "a task is missing");
+        let all = u64::try_from(statements.len())?;
+        ensure!(deleted? == all && inserted? == all, "a task is missing");
         Ok(committed?)
     }
 }

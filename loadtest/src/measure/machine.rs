@@ -8,60 +8,27 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use tokio_postgres::Client;
 
-use crate::result::{Case, Machine, Server};
+use crate::result::{Machine, Server, median};
 
 /// Names of the settings to display, in this order: they affect commits, writes, memory and vacuum.
-const SETTINGS: &[&str] = &[
-    "fsync",
-    "synchronous_commit",
-    "synchronous_standby_names",
-    "commit_delay",
-    "full_page_writes",
-    "wal_level",
-    "wal_sync_method",
-    "wal_compression",
-    "wal_buffers",
-    "max_wal_size",
-    "checkpoint_timeout",
-    "data_checksums",
-    "shared_buffers",
-    "huge_pages",
-    "effective_cache_size",
-    "work_mem",
-    "maintenance_work_mem",
-    "effective_io_concurrency",
-    "io_method",
-    "autovacuum",
-    "autovacuum_max_workers",
-    "autovacuum_naptime",
-    "autovacuum_vacuum_cost_delay",
-    "autovacuum_vacuum_cost_limit",
-    "jit",
-    "max_connections",
-    "max_parallel_workers_per_gather",
-    "shared_preload_libraries",
-    "track_activities",
-    "track_io_timing",
-    "log_statement",
-    "log_min_duration_statement",
-];
+const SETTINGS: &str = "fsync synchronous_commit synchronous_standby_names commit_delay full_page_writes wal_level \
+    wal_sync_method wal_compression wal_buffers max_wal_size checkpoint_timeout data_checksums shared_buffers huge_pages \
+    effective_cache_size work_mem maintenance_work_mem effective_io_concurrency io_method autovacuum \
+    autovacuum_max_workers autovacuum_naptime autovacuum_vacuum_cost_delay autovacuum_vacuum_cost_limit jit \
+    max_connections max_parallel_workers_per_gather shared_preload_libraries track_activities track_io_timing \
+    log_statement log_min_duration_statement";
 
 /// Reads the settings. Omits those that this version lacks or this role may not read.
-const READ_SETTINGS: &str = "SELECT /* loadtest.settings */ s.name, current_setting(s.name) FROM unnest($1::text[]) WITH ORDINALITY AS wanted (name, nth)
+const READ_SETTINGS: &str = "SELECT /* loadtest.settings */ s.name, current_setting(s.name) FROM unnest(string_to_array($1, ' ')) WITH ORDINALITY AS wanted (name, nth)
     JOIN pg_settings s ON s.name = wanted.name
 ORDER BY wanted.nth";
 
 const VERSION: &str = "SELECT /* loadtest.server_version */ current_setting('server_version')";
 
-/// Creates a permanent table, because a commit that has written only to temporary tables does not
+const DURABLE: &str = "SET /* loadtest.commit_durable */ synchronous_commit = 'on'";
+/// Writes to a permanent table, because a commit that has written only to temporary tables does not
 /// wait for the disk.
-const PREPARE: &str =
-    "CREATE /* loadtest.commit_prepare */ TABLE IF NOT EXISTS loadtest_commits (n int4 NOT NULL)";
-const DURABLE: &str = "SELECT /* loadtest.commit_durable */ current_setting('synchronous_commit'), set_config('synchronous_commit', 'on', false)";
-const COMMIT: &str = "INSERT /* loadtest.commit */ INTO loadtest_commits VALUES (1)";
-const RESTORE: &str =
-    "SELECT /* loadtest.commit_restore */ set_config('synchronous_commit', $1, false)";
-const DROP: &str = "DROP /* loadtest.commit_drop */ TABLE IF EXISTS loadtest_commits";
+const COMMIT: &str = "INSERT /* loadtest.commit */ INTO loadtest.effects VALUES (1)";
 
 /// Number of commits before the measurement, which fill the server's caches.
 const FIRST: usize = 20;
@@ -71,7 +38,6 @@ const COMMITS: usize = 500;
 const TIME: Duration = Duration::from_secs(2);
 
 /// Describes this machine. Values that the system does not provide are empty or zero.
-#[must_use]
 pub(crate) fn machine() -> Machine {
     let system = rustix::system::uname();
     let read = |path| fs::read_to_string(path).unwrap_or_default();
@@ -102,38 +68,23 @@ fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     values.find(|value| !value.is_empty())
 }
 
-/// Describes the server of the session. Takes at most two seconds, and creates and drops a table
-/// `loadtest_commits`; leaves the session unchanged.
-///
-/// # Errors
-/// Returns an error if the server refuses (for example, if the role may not create a table) or the
-/// connection is lost.
+/// Describes the server of the session. Takes at most two seconds, and leaves rows in
+/// `loadtest.effects`.
 pub(crate) async fn server(client: &Client) -> Result<Server> {
     let version =
         client.query_one(VERSION, &[]).await.context("could not read the server version")?;
     let rows =
         client.query(READ_SETTINGS, &[&SETTINGS]).await.context("could not read the settings")?;
-    let settings = rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?)));
     Ok(Server {
-        version: version.try_get(0)?,
-        settings: settings.collect::<Result<_>>()?,
+        version: version.get(0),
+        settings: rows.iter().map(|row| (row.get(0), row.get(1))).collect(),
         commit_ms: commit_ms(client).await.context("could not measure a durable commit")?,
     })
 }
 
 /// Returns the median duration of a durable one-row commit.
 async fn commit_ms(client: &Client) -> Result<f64> {
-    client.batch_execute(PREPARE).await?;
-    let before: String = client.query_one(DURABLE, &[]).await?.try_get(0)?;
-    let measured = commits(client).await;
-    // Drop the table even if the commits failed.
-    let restored = client.query_one(RESTORE, &[&before]).await;
-    client.batch_execute(DROP).await?;
-    restored?;
-    measured?.median().context("no commit within the time limit")
-}
-
-async fn commits(client: &Client) -> Result<Case> {
+    client.batch_execute(DURABLE).await?;
     let insert = client.prepare(COMMIT).await?;
     for _ in 0..FIRST {
         client.execute(&insert, &[]).await?;
@@ -145,7 +96,7 @@ async fn commits(client: &Client) -> Result<Case> {
         client.execute(&insert, &[]).await?;
         milliseconds.push(commit.elapsed().as_secs_f64() * 1e3);
     }
-    Ok(Case { rounds: milliseconds, ..Case::default() })
+    median(&milliseconds).context("no commit within the time limit")
 }
 
 #[cfg(test)]

@@ -2,11 +2,10 @@
 //! numbers as arguments; the program prints one line of JSON:
 //!
 //! ```text
-//! setup                                  {}
-//! enqueue FIRST COUNT                    {"seconds": …}       fastest bulk method
-//! enqueue-single FIRST COUNT CONNECTIONS {"seconds": …}       one job per call
-//! enqueue-paced FIRST COUNT GAP_MS       {"committed_at": […]} one at a time, with pauses
-//! work TABLE COUNT LIMIT_S               {"done": …}          a worker, until COUNT jobs are done
+//! setup                            {}
+//! enqueue FIRST COUNT              {}                    fastest bulk method
+//! enqueue-paced FIRST COUNT GAP_MS {"committed_at": […]} one at a time, with pauses
+//! work TABLE COUNT LIMIT_S         {"done": …}           a worker, until COUNT jobs are done
 //! ```
 //!
 //! `DATABASE_URL` holds the connection string, `PEER_SETTINGS` the settings. A step that fails
@@ -23,7 +22,8 @@ use tokio::io::AsyncReadExt;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-use super::catalog::Peer;
+use super::catalog::{Peer, Variant};
+use crate::context::database::Database;
 
 /// Time limit of every step except `work`.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(120);
@@ -36,22 +36,20 @@ pub(crate) struct Adapter {
     script: Option<PathBuf>,
 }
 
-/// Database and settings of a step.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct StepContext<'a> {
-    pub(crate) url: &'a str,
-    pub(crate) settings: &'a str,
+/// A peer in one configuration and a database.
+pub(crate) struct Installed<'a> {
+    adapter: &'a Adapter,
+    url: &'a str,
+    settings: String,
 }
 
 /// Result of `setup`.
 #[derive(Debug, Deserialize)]
-pub(crate) struct SetupDone {}
+struct SetupDone {}
 
-/// Result of the steps that enqueue.
+/// Result of `enqueue`.
 #[derive(Debug, Deserialize)]
-pub(crate) struct EnqueueTime {
-    pub(crate) seconds: f64,
-}
+pub(crate) struct EnqueueDone {}
 
 /// Result of `enqueue-paced`: reply times in seconds since the epoch.
 #[derive(Debug, Deserialize)]
@@ -77,6 +75,19 @@ impl Adapter {
         Self { peer, program, script }
     }
 
+    /// Returns the peer in this configuration and database.
+    pub(crate) fn on<'a>(&'a self, database: &'a Database, variant: &Variant) -> Installed<'a> {
+        Installed { adapter: self, url: database.url(), settings: variant.settings.to_string() }
+    }
+}
+
+impl Installed<'_> {
+    /// Creates the peer's own schema.
+    pub(crate) async fn set_up(&self) -> Result<()> {
+        let SetupDone {} = self.step("setup", TIMEOUT).await?;
+        Ok(())
+    }
+
     /// Runs a step to completion.
     ///
     /// # Errors
@@ -84,27 +95,28 @@ impl Adapter {
     /// longer than `patience`.
     pub(crate) async fn step<A: DeserializeOwned>(
         &self,
-        step_context: StepContext<'_>,
         words: &str,
         patience: Duration,
     ) -> Result<A> {
-        self.start(step_context, words)?.end(patience).await
+        self.start(words)?.end(patience).await
     }
 
     /// Starts a step. Dropping the value kills the process.
-    pub(crate) fn start(&self, step_context: StepContext<'_>, words: &str) -> Result<Step> {
-        let child = Command::new(&self.program)
-            .args(&self.script)
+    pub(crate) fn start(&self, words: &str) -> Result<Step> {
+        let child = Command::new(&self.adapter.program)
+            .args(&self.adapter.script)
             .args(words.split(' '))
-            .env("DATABASE_URL", step_context.url)
-            .env("PEER_SETTINGS", step_context.settings)
+            .env("DATABASE_URL", self.url)
+            .env("PEER_SETTINGS", &self.settings)
             .process_group(0)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
-            .with_context(|| format!("could not start the adapter of {}", self.peer.name))?;
+            .with_context(|| {
+                format!("could not start the adapter of {}", self.adapter.peer.name)
+            })?;
         Ok(Step { child, name: words.to_owned() })
     }
 }
@@ -177,13 +189,13 @@ mod tests {
 
     #[tokio::test]
     async fn a_step_that_hangs_is_ended() {
-        let peer = super::super::catalog::PEERS[0];
-        let step_context = StepContext { url: "", settings: "{}" };
-        let hangs = Adapter::new(peer, "sleep".into(), None);
-        let took = hangs.step::<SetupDone>(step_context, "60", Duration::from_millis(50)).await;
+        let peer = &super::super::catalog::PEERS[0];
+        let adapter = |program: &str| Adapter::new(peer, program.into(), None);
+        let on = |adapter| Installed { adapter, url: "", settings: "{}".to_owned() };
+        let (hangs, ends, missing) = (adapter("sleep"), adapter("ls"), adapter("no-such-program"));
+        let took = on(&hangs).step::<SetupDone>("60", Duration::from_millis(50)).await;
         assert_eq!(took.unwrap_err().to_string(), "\"60\" took more than 50ms");
-        let ends = Adapter::new(peer, "ls".into(), None);
-        let mut step = ends.start(step_context, "/no/such/folder").unwrap();
+        let mut step = on(&ends).start("/no/such/folder").unwrap();
         let begun = std::time::Instant::now();
         let early = loop {
             match step.check().await {
@@ -196,7 +208,6 @@ mod tests {
             early.contains("ended unexpectedly") && early.contains("/no/such/folder"),
             "{early}"
         );
-        let missing = Adapter::new(peer, "no-such-program".into(), None);
-        missing.step::<SetupDone>(step_context, "setup", TIMEOUT).await.unwrap_err();
+        on(&missing).step::<SetupDone>("setup", TIMEOUT).await.unwrap_err();
     }
 }

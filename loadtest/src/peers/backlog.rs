@@ -9,18 +9,16 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use super::adapter::{Adapter, EnqueueTime, StepContext, TIMEOUT, WorkSummary};
-use super::catalog::Variant;
+use super::adapter::{EnqueueDone, Installed, TIMEOUT, WorkSummary};
 use super::install::Participants;
-use super::round::{set_up, vacuum_and_checkpoint};
-use super::turns::{Candidate, Entry, OWN, choose_way, into_scenario, take_turns};
+use super::turns::{Candidate, Comparison};
 use crate::context::RunContext;
 use crate::context::database::{Database, EFFECT};
 use crate::fleet::FleetSpec;
-use crate::measure::drain::{Until, close_queue, drain};
+use crate::measure::drain::{Until, drain};
 use crate::measure::effects;
-use crate::measure::rounds::rate;
-use crate::result::{Case, Check, Scenario};
+use crate::measure::rounds::{Measured, rate};
+use crate::result::{Check, Scenario};
 
 /// Time limit of a worker per round, in seconds.
 const LIMIT: u64 = 120;
@@ -38,33 +36,34 @@ FROM tenth t";
 const COUNTS: &str = "SELECT /* loadtest.peer_effects */ count(*), count(DISTINCT e.task), count(*) FILTER (WHERE e.task NOT BETWEEN 1 AND $1)
 FROM loadtest.effects e";
 
-pub(super) async fn run(
+pub(crate) async fn run(
     context: &RunContext,
     participants: &Participants,
     tasks: i64,
 ) -> Result<Scenario> {
     let fleet_spec = FleetSpec::from_options(context);
-    let mut entries = entries(participants);
-    let mut checks = Vec::new();
-    take_turns(context, "peers", &mut entries, async |database, _, candidate, round| {
-        let (rate, check) = match candidate {
-            Candidate::Own(way) => {
-                choose_way(database, way).await?;
-                let (rate, check) = own_round(context, database, &fleet_spec, tasks, round).await?;
-                let what = format!("{}, {}, round {round}", check.what, OWN[way].0);
-                (rate, Check { what, ..check })
-            }
-            Candidate::Peer(adapter, variant) => {
-                let tasks = tasks / variant.share;
-                peer_round(database, (adapter, variant), tasks, round).await?
-            }
-        };
-        checks.push(check);
-        Ok(vec![rate])
-    })
-    .await?;
-    let mut scenario = into_scenario(entries);
-    scenario.checks = checks;
+    let comparison = Comparison {
+        participants,
+        variants: |peer| &peer.backlog,
+        case: rate(""),
+        goals: [None, Some(GOAL)],
+    };
+    let mut scenario = comparison
+        .run(context, async |database, candidate, round| {
+            let (tasks, check) = match candidate {
+                Candidate::Pgmill => {
+                    database.refill(&context.progress, (1, tasks), EFFECT).await?;
+                    drain(context, database, &fleet_spec, Until::Empty, round).await?;
+                    (tasks, effects::all(&*database.session, 1, tasks).await?)
+                }
+                Candidate::Peer(adapter, variant) => {
+                    let tasks = tasks / variant.share;
+                    (tasks, of_peer(database, adapter.on(database, variant), tasks).await?)
+                }
+            };
+            Ok(Measured::new(rate_of(database, tasks).await?).check(check))
+        })
+        .await?;
     scenario.notes.push(format!(
         "{tasks} tasks per round, fewer for slow peers; pgmill: {}, each task's INSERT in one \
          transaction with its completion, so exactly once, and back within seconds when a worker \
@@ -74,65 +73,27 @@ pub(super) async fn run(
     Ok(scenario)
 }
 
-fn entries(participants: &Participants) -> Vec<Entry<'_>> {
-    let mut entries = Vec::new();
-    for (way, (name, budget)) in OWN.into_iter().enumerate() {
-        let case = Case { goal: budget.map(|_| GOAL), ..rate(name) };
-        entries.push(Entry::own(way, name, vec![case]));
-    }
-    for adapter in &participants.adapters {
-        for variant in adapter.peer.backlog {
-            entries.push(Entry::peer(adapter, variant, |name| vec![rate(name)]));
-        }
-    }
-    entries
-}
-
-async fn own_round(
-    context: &RunContext,
-    database: &Database,
-    fleet_spec: &FleetSpec,
-    tasks: i64,
-    round: usize,
-) -> Result<(f64, Check)> {
-    close_queue(database).await?;
-    database.fill(&context.progress, (1, tasks), EFFECT).await?;
-    vacuum_and_checkpoint(database).await?;
-    drain(context, database, fleet_spec, Until::Empty, round).await?;
-    let check = effects::all(&*database.session, 1, tasks).await?;
-    Ok((rate_of(database, tasks).await?, check))
-}
-
-async fn peer_round(
-    database: &Database,
-    (adapter, variant): (&Adapter, &'static Variant),
-    tasks: i64,
-    round: usize,
-) -> Result<(f64, Check)> {
-    set_up(database, adapter, variant).await?;
-    let step_context = StepContext { url: database.url(), settings: variant.settings };
-    let _: EnqueueTime = adapter.step(step_context, &format!("enqueue 1 {tasks}"), TIMEOUT).await?;
-    vacuum_and_checkpoint(database).await?;
+async fn of_peer(database: &Database, peer: Installed<'_>, tasks: i64) -> Result<Check> {
+    peer.set_up().await?;
+    let EnqueueDone {} = peer.step(&format!("enqueue 1 {tasks}"), TIMEOUT).await?;
+    database.vacuum_and_checkpoint().await?;
     let patience = Duration::from_secs(LIMIT) + TIMEOUT;
-    let worked: WorkSummary =
-        adapter.step(step_context, &format!("work effects {tasks} {LIMIT}"), patience).await?;
+    let worked: WorkSummary = peer.step(&format!("work effects {tasks} {LIMIT}"), patience).await?;
     let row = database.session.query_one(COUNTS, &[&tasks]).await?;
-    let (effects, distinct, strange): (i64, i64, i64) = (row.get(0), row.get(1), row.get(2));
-    let name = adapter.peer.case(variant);
-    let check = effects_check(&name, round, [tasks, worked.done, effects, distinct, strange]);
-    Ok((rate_of(database, tasks).await?, check))
+    let [effects, distinct, strange] = [0, 1, 2].map(|n| row.get(n));
+    Ok(effects_check([tasks, worked.done, effects, distinct, strange]))
 }
 
 /// Checks the peer's promise of at-least-once execution: every job whose handler finished has had
 /// its effect. Duplicate effects, and jobs not run within the time limit, are reported but are not
 /// failures.
-fn effects_check(name: &str, round: usize, counts: [i64; 5]) -> Check {
+fn effects_check(counts: [i64; 5]) -> Check {
     let [tasks, done, effects, distinct, strange] = counts;
     let (numbered, doubled) = (distinct - strange, effects - distinct);
     let lost = (done.min(tasks) - doubled - numbered).max(0);
     let left = (tasks - numbered - lost).max(0);
     Check {
-        what: format!("every effect at least once, {name}, round {round}"),
+        what: "every effect at least once".to_owned(),
         passed: lost == 0 && strange == 0,
         detail: format!(
             "{tasks} jobs, {effects} effects: {lost} lost, {doubled} doubled, {left} not run in \
@@ -159,7 +120,7 @@ mod tests {
     #[test]
     fn lost_doubled_and_left_are_told_apart() {
         let verdict = |counts| {
-            let check = effects_check("peer", 1, counts);
+            let check = effects_check(counts);
             (check.passed, check.detail)
         };
         let text = |counts: &str| format!("100 jobs, {counts} in 120 s, 0 without a job");

@@ -18,8 +18,8 @@ use crate::context::RunContext;
 /// minutes.
 const TIMEOUT: Duration = Duration::from_secs(30 * 60);
 
-/// Marker file that names the installed versions; the peer is reinstalled if the file is missing or
-/// differs.
+/// Marker file with the files on which the installation depends; the peer is reinstalled if it is
+/// missing or differs.
 const STAMP: &str = "installed";
 
 /// The installed peers, and the reasons for those that could not be installed.
@@ -38,8 +38,8 @@ pub(crate) async fn gather(context: &RunContext, peers: &Peers) -> Result<Partic
     let scratch = peers.scratch.clone().unwrap_or_else(default_scratch);
     let scratch = std::path::absolute(scratch)?;
     let mut participants = Participants { adapters: Vec::new(), missing: Vec::new() };
-    for peer in PEERS {
-        if !peers.peer.is_empty() && !peers.peer.iter().any(|name| name == peer.name) {
+    for peer in PEERS.iter() {
+        if !peers.peer.is_empty() && !peers.peer.contains(&peer.name) {
             continue;
         }
         let name = format!("{} {}", peer.name, peer.version);
@@ -69,8 +69,8 @@ fn default_scratch() -> PathBuf {
 /// # Errors
 /// Returns the reason for the report if the installation fails.
 async fn install(scratch: &Path, peer: &'static Peer) -> Result<Adapter> {
-    let folder = scratch.join(peer.name);
-    for (path, text) in peer.files {
+    let folder = scratch.join(&peer.name);
+    for (path, text) in peer.files() {
         let path = folder.join(path);
         fs::create_dir_all(path.parent().unwrap_or(&folder))
             .context("could not create a folder")?;
@@ -79,7 +79,10 @@ async fn install(scratch: &Path, peer: &'static Peer) -> Result<Adapter> {
             fs::write(&path, text).context("could not write the adapter")?;
         }
     }
-    let wanted = wanted(peer);
+    let wanted: String = match peer.package_manager {
+        PackageManager::Npm | PackageManager::Pip => peer.files().take(1).map(|it| it.1).collect(),
+        PackageManager::Cargo => peer.files().map(|it| it.1).collect(),
+    };
     let stamp = folder.join(STAMP);
     if fs::read_to_string(&stamp).ok().as_deref() != Some(wanted.as_str()) {
         match peer.package_manager {
@@ -90,14 +93,6 @@ async fn install(scratch: &Path, peer: &'static Peer) -> Result<Adapter> {
         fs::write(&stamp, &wanted).context("could not write the stamp")?;
     }
     Ok(adapter(scratch, &folder, peer))
-}
-
-/// Returns the files on which the installation depends, as one text, for comparison with [`STAMP`].
-fn wanted(peer: &Peer) -> String {
-    match peer.package_manager {
-        PackageManager::Npm | PackageManager::Pip => peer.files[0].1.to_owned(),
-        PackageManager::Cargo => peer.files.iter().map(|(_, text)| *text).collect(),
-    }
 }
 
 async fn node(folder: &Path) -> Result<()> {

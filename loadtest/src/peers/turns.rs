@@ -7,206 +7,146 @@ use anyhow::Result;
 use queue::operate::set_shared_commit;
 
 use super::adapter::Adapter;
-use super::catalog::Variant;
-use super::round::fresh_database;
+use super::catalog::{Peer, Variant};
+use super::install::Participants;
 use crate::context::RunContext;
 use crate::context::database::{Database, QUEUE};
+use crate::measure::rounds::{Measured, alternate};
 use crate::result::{Better, Case, Scenario};
 use crate::scenarios::throughput::drain::BUDGET;
 
-/// pgmill's configurations for a backlog: label, budget of shared commits.
-pub(crate) const OWN: [(&str, Option<Duration>); 2] =
+/// pgmill's configurations: label, budget of shared commits.
+const OWN: [(&str, Option<Duration>); 2] =
     [("pgmill, one commit per task", None), ("pgmill, shared commits, 50 ms", Some(BUDGET))];
+
+/// Tables for the peers in addition to those of the other scenarios. Start times come from the
+/// server's clock; each task of pgmill and of a peer writes one row.
+const TABLES: &str = "ALTER /* loadtest.peer_tables */ TABLE loadtest.effects ADD at timestamptz NOT NULL DEFAULT clock_timestamp();
+CREATE TABLE loadtest.starts (task bigint NOT NULL, at timestamptz NOT NULL)";
 
 /// A participant of a scenario.
 #[derive(Clone, Copy)]
-pub(crate) enum Candidate<'a> {
-    /// pgmill, in one of its own configurations.
-    Own(usize),
+pub(super) enum Candidate<'a> {
+    Pgmill,
     Peer(&'a Adapter, &'static Variant),
 }
 
-/// A candidate with its results.
-pub(crate) struct Entry<'a> {
-    pub(crate) candidate: Candidate<'a>,
-    name: String,
-    /// One case for each number that a round produces.
-    pub(crate) cases: Vec<Case>,
-    /// Reason why the candidate dropped out.
-    pub(crate) failed: Option<String>,
+/// What a scenario compares.
+pub(super) struct Comparison<'a> {
+    pub(super) participants: &'a Participants,
+    /// The configurations of a peer in this scenario.
+    pub(super) variants: fn(&Peer) -> &[Variant],
+    /// A case without a name.
+    pub(super) case: Case,
+    /// Goals of pgmill's configurations for the ratio to the best peer.
+    pub(super) goals: [Option<f64>; 2],
 }
 
-impl<'a> Entry<'a> {
-    pub(crate) fn own(way: usize, name: &str, cases: Vec<Case>) -> Self {
-        Self { candidate: Candidate::Own(way), name: name.to_owned(), cases, failed: None }
-    }
-
-    /// Creates the entry of a peer with the cases for its name.
-    pub(crate) fn peer(
-        adapter: &'a Adapter,
-        variant: &'static Variant,
-        cases: impl Fn(&str) -> Vec<Case>,
-    ) -> Self {
-        let name = adapter.peer.case(variant);
-        Self {
-            candidate: Candidate::Peer(adapter, variant),
-            cases: cases(&name),
-            name,
-            failed: None,
+impl Comparison<'_> {
+    /// Measures each candidate once per round. A peer that fails takes no further turns, and its
+    /// case is labelled with the failure; a failure of pgmill is an error. `measure` receives a new
+    /// database.
+    pub(super) async fn run(
+        self,
+        context: &RunContext,
+        mut measure: impl AsyncFnMut(&Database, Candidate<'_>, usize) -> Result<Measured>,
+    ) -> Result<Scenario> {
+        let mut names: Vec<String> = OWN.iter().map(|(name, _)| (*name).to_owned()).collect();
+        let mut peers = Vec::new();
+        for adapter in &self.participants.adapters {
+            for variant in (self.variants)(adapter.peer) {
+                names.push(adapter.peer.case(variant));
+                peers.push((adapter, variant));
+            }
         }
+        let mut failed = vec![None; names.len()];
+        let cases = names.into_iter().map(|name| Case { name, ..self.case.clone() });
+        let mut scenario = alternate(context, cases.collect(), async |n, round| {
+            if failed[n].is_some() {
+                return Ok(Measured::default());
+            }
+            let database = context.database(&format!("peers_{n}_{round}")).await?;
+            database.session.batch_execute(TABLES).await?;
+            let measured = match n.checked_sub(OWN.len()) {
+                None => {
+                    set_shared_commit(&*database.session, QUEUE, OWN[n].1).await?;
+                    measure(&database, Candidate::Pgmill, round).await?
+                }
+                Some(n_peer) => {
+                    let (adapter, variant) = peers[n_peer];
+                    let candidate = Candidate::Peer(adapter, variant);
+                    measure(&database, candidate, round).await.unwrap_or_else(|error| {
+                        let peer = adapter.peer.case(variant);
+                        let note = format!("{peer} failed in round {round}: {error:#}");
+                        context.progress.line(&note);
+                        failed[n] = Some(round);
+                        Measured { note: Some(note), ..Measured::default() }
+                    })
+                }
+            };
+            context.drop_database(database).await?;
+            Ok(measured)
+        })
+        .await?;
+        set_references(&mut scenario.cases, self.goals, &failed);
+        for (adapter, variant) in peers {
+            let (name, promise) = (adapter.peer.case(variant), &adapter.peer.promise);
+            scenario.notes.push(format!("{name}: {}; {promise}", variant.settings));
+        }
+        for (name, reason) in &self.participants.missing {
+            scenario.cases.push(Case { name: format!("{name}: not installed"), ..Case::default() });
+            scenario.notes.push(format!("{name} is not installed: {reason}"));
+        }
+        Ok(scenario)
     }
+}
 
-    fn own_case(&self) -> bool {
-        matches!(self.candidate, Candidate::Own(_))
+/// Makes the best peer that did not fail the reference of pgmill's cases, which are the first;
+/// without a peer there is no goal. Labels the cases that failed with the round.
+fn set_references(cases: &mut [Case], goals: [Option<f64>; 2], failed: &[Option<usize>]) {
+    let peers = cases.iter().zip(failed).skip(OWN.len()).filter(|(_, failed)| failed.is_none());
+    let peers = peers.filter_map(|(case, _)| Some((case.median()?, case)));
+    let best = peers.max_by(|(a, case), (b, _)| match case.better {
+        Better::Higher => a.total_cmp(b),
+        Better::Lower => b.total_cmp(a),
+    });
+    let best = best.map(|(_, case)| case.name.clone());
+    for (case, goal) in cases.iter_mut().zip(goals) {
+        case.reference.clone_from(&best);
+        case.goal = goal.filter(|_| best.is_some());
     }
-
-    /// Drops the candidate; earlier rounds are kept.
-    fn give_up(&mut self, round: usize, error: &anyhow::Error) {
-        self.failed = Some(format!("{} failed in round {round}: {error:#}", self.name));
-        for case in &mut self.cases {
+    for (case, round) in cases.iter_mut().zip(failed) {
+        if let Some(round) = round {
             let _ = write!(case.name, ": failed in round {round}");
         }
     }
-}
-
-/// Measures each entry once per round, in order in odd rounds and in reverse order in even rounds.
-/// A peer that fails takes no further turns, and its cases are labelled with the failure; a failure
-/// of pgmill is an error. `measure` receives a new database, the entry's index, the candidate and
-/// the round, and returns one value per case.
-pub(crate) async fn take_turns(
-    context: &RunContext,
-    scenario: &str,
-    entries: &mut [Entry<'_>],
-    mut measure: impl AsyncFnMut(&Database, usize, Candidate<'_>, usize) -> Result<Vec<f64>>,
-) -> Result<()> {
-    let rounds = context.rounds();
-    for (round, n) in turns(rounds, entries.len()) {
-        let entry = &mut entries[n];
-        if entry.failed.is_some() {
-            continue;
-        }
-        let when = format!("round {round} of {rounds}");
-        context.progress.stage(&format!("{scenario}: {}, {when}", entry.name));
-        // A server error is not a failure of the candidate.
-        let database = fresh_database(context, &format!("{n}_{round}")).await?;
-        let measured = measure(&database, n, entry.candidate, round).await;
-        context.drop_database(database).await?;
-        match measured {
-            Ok(values) => {
-                for (case, value) in entry.cases.iter_mut().zip(values) {
-                    let Case { name, unit, .. } = &case;
-                    context
-                        .progress
-                        .line(&format!("{scenario}: {name}, {when}: {value:.2} {unit}"));
-                    case.rounds.push(value);
-                }
-            }
-            Err(error) if entry.own_case() => return Err(error),
-            Err(error) => {
-                entry.give_up(round, &error);
-                context.progress.line(entry.failed.as_deref().unwrap_or_default());
-            }
-        }
-        let cases: Vec<Case> = entries.iter().flat_map(|entry| entry.cases.clone()).collect();
-        context.keep(&cases);
-    }
-    Ok(())
-}
-
-/// Yields the turns: each is a round, counted from 1, and the index of an entry.
-fn turns(rounds: usize, entries: usize) -> impl Iterator<Item = (usize, usize)> {
-    (1..=rounds).flat_map(move |round| {
-        (0..entries).map(move |n| (round, if round % 2 == 1 { n } else { entries - 1 - n }))
-    })
-}
-
-/// Sets the shared commits of the queue as in this configuration of [`OWN`].
-pub(crate) async fn choose_way(database: &Database, way: usize) -> Result<()> {
-    let (_, budget) = OWN[way];
-    Ok(set_shared_commit(&*database.session, QUEUE, budget).await?)
-}
-
-/// Builds the scenario from the entries. The reference of each pgmill case is the best peer of the
-/// same measurement; without a peer there is no goal.
-pub(crate) fn into_scenario(mut entries: Vec<Entry<'_>>) -> Scenario {
-    let max_cases = entries.iter().map(|entry| entry.cases.len()).max().unwrap_or(0);
-    for place in 0..max_cases {
-        let best = best_peer(&entries, place);
-        let own = entries.iter_mut().filter(|entry| entry.own_case());
-        for case in own.filter_map(|entry| entry.cases.get_mut(place)) {
-            case.reference.clone_from(&best);
-            case.goal = case.goal.filter(|_| best.is_some());
-        }
-    }
-    let mut scenario = Scenario::default();
-    for entry in entries {
-        scenario.notes.extend(entry.failed);
-        if let Candidate::Peer(adapter, variant) = entry.candidate {
-            let settings: Vec<&str> = variant.settings.split_whitespace().collect();
-            let (settings, promise) = (settings.join(" "), adapter.peer.promise);
-            scenario.notes.push(format!("{}: {settings}; {promise}", entry.name));
-        }
-        scenario.cases.extend(entry.cases);
-    }
-    scenario
-}
-
-fn best_peer(entries: &[Entry<'_>], place: usize) -> Option<String> {
-    let peers = entries.iter().filter(|entry| !entry.own_case() && entry.failed.is_none());
-    let cases = peers.filter_map(|entry| entry.cases.get(place));
-    let best = cases.reduce(|best, case| {
-        let (Some(a), Some(b)) = (case.median(), best.median()) else { return best };
-        let better = match case.better {
-            Better::Higher => a > b,
-            Better::Lower => a < b,
-        };
-        if better { case } else { best }
-    });
-    best.map(|case| case.name.clone())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::measure::rounds::rate;
-    use crate::peers::catalog::PEERS;
-
-    fn case(name: &str, rounds: &[f64]) -> Case {
-        Case { rounds: rounds.to_vec(), ..rate(name) }
-    }
-
-    fn own(goal: Option<f64>) -> Entry<'static> {
-        Entry::own(0, "pgmill", vec![Case { goal, ..case("pgmill", &[500.0]) }])
-    }
-
-    fn peer<'a>(adapter: &'a Adapter, name: &str, rounds: &[f64]) -> Entry<'a> {
-        Entry::peer(adapter, &PEERS[0].backlog[0], |_| vec![case(name, rounds)])
-    }
-
-    #[test]
-    fn odd_rounds_go_forth_and_even_ones_back() {
-        let all: Vec<_> = turns(2, 3).collect();
-        assert_eq!(all, [(1, 0), (1, 1), (1, 2), (2, 2), (2, 1), (2, 0)]);
-    }
 
     #[test]
     fn pgmill_is_compared_with_the_best_peer_that_did_not_fail() {
-        let adapter = Adapter::new(PEERS[0], "true".into(), None);
-        let mut failed = peer(&adapter, "broken", &[900.0]);
-        failed.give_up(2, &anyhow::anyhow!("it broke"));
-        let slow = peer(&adapter, "slow", &[100.0]);
-        let fast = peer(&adapter, "fast", &[200.0]);
-        let scenario = into_scenario(vec![own(Some(2.5)), slow, fast, failed]);
-        assert_eq!(scenario.cases[0].reference.as_deref(), Some("fast"));
-        assert_eq!(scenario.goal_met(&scenario.cases[0]), Some(true));
-        assert_eq!(scenario.cases[3].name, "broken: failed in round 2");
-        assert_eq!(scenario.cases[3].rounds, [900.0]);
-        assert!(scenario.notes.iter().any(|note| note.ends_with("failed in round 2: it broke")));
-    }
+        let case = |name: &str, rounds: &[f64]| Case { rounds: rounds.to_vec(), ..rate(name) };
+        let mut cases = vec![
+            case("pgmill", &[400.0]),
+            case("pgmill, shared", &[500.0]),
+            case("slow", &[100.0]),
+            case("fast", &[200.0]),
+            case("broken", &[900.0]),
+        ];
+        let failed = [None, None, None, None, Some(2)];
+        set_references(&mut cases, [None, Some(2.5)], &failed);
+        assert_eq!(cases[4].name, "broken: failed in round 2");
+        let scenario = Scenario { cases, ..Scenario::default() };
+        assert_eq!(scenario.cases[1].reference.as_deref(), Some("fast"));
+        assert_eq!(scenario.goal_met(&scenario.cases[1]), Some(true));
+        assert_eq!(scenario.goal_met(&scenario.cases[0]), None);
 
-    #[test]
-    fn without_a_peer_there_is_nothing_to_be_better_than() {
-        let alone = into_scenario(vec![own(Some(2.5))]);
-        assert_eq!((alone.cases[0].reference.clone(), alone.cases[0].goal), (None, None));
+        let mut alone = [case("pgmill", &[400.0]), case("pgmill, shared", &[500.0])];
+        set_references(&mut alone, [None, Some(2.5)], &[None, None]);
+        assert_eq!((alone[1].reference.clone(), alone[1].goal), (None, None));
     }
 }

@@ -16,13 +16,10 @@ use tokio_postgres::types::Type;
 use crate::context::RunContext;
 use crate::context::database::{Database, EFFECT};
 use crate::context::session::Session;
-use crate::measure::rounds::{Measured, against, alternate, rate};
-use crate::result::{Case, Check, Scenario};
+use crate::measure::rounds::{Measured, against, alternate, at_most, case, rate};
+use crate::result::{Better, Check, Scenario};
 
 const BARE: &str = "INSERT /* loadtest.bare_one */ INTO bare.tasks (statement) VALUES ($1)";
-
-const BARE_MANY: &str =
-    "INSERT /* loadtest.bare_many */ INTO bare.tasks (statement) SELECT s FROM unnest($1) AS s";
 
 const COPY: &str = "COPY /* loadtest.bare_copy */ bare.tasks (statement) FROM STDIN";
 
@@ -39,85 +36,70 @@ const COPY_LINES: usize = 1000;
 enum Way {
     Bare,
     Enqueue,
-    BareMany,
-    EnqueueMany,
     Copy,
     Bulk,
+    Program,
+    Psql,
 }
 
-/// A case: the operation, the number of connections, and the reference.
-struct Step {
-    name: &'static str,
-    way: Way,
-    connections: usize,
-    reference: Option<&'static str>,
-    goal: Option<f64>,
-}
-
-impl Step {
-    const fn bare(name: &'static str, way: Way, connections: usize) -> Self {
-        Self { name, way, connections, reference: None, goal: None }
-    }
-
-    const fn compared_with(bare: &Self, name: &'static str, way: Way, goal: Option<f64>) -> Self {
-        Self { name, way, connections: bare.connections, reference: Some(bare.name), goal }
-    }
-}
-
-const ONE: Step = Step::bare("bare INSERT, 1 connection", Way::Bare, 1);
-const TEN: Step = Step::bare("bare INSERT, 10 connections", Way::Bare, 10);
-const HUNDRED: Step = Step::bare("bare INSERT of 100 at once", Way::BareMany, 1);
-const COPIED: Step = Step::bare("COPY into the bare table", Way::Copy, 1);
-
-const STEPS: [Step; 8] = [
-    ONE,
-    Step::compared_with(&ONE, "enqueue, 1 connection", Way::Enqueue, Some(0.9)),
-    TEN,
-    Step::compared_with(&TEN, "enqueue, 10 connections", Way::Enqueue, Some(0.9)),
-    HUNDRED,
-    Step::compared_with(&HUNDRED, "enqueue of 100 at once", Way::EnqueueMany, None),
-    COPIED,
-    Step::compared_with(&COPIED, "bulk enqueue", Way::Bulk, Some(0.5)),
+/// Case, operation, and number of connections.
+const STEPS: [(&str, Way, usize); 8] = [
+    ("bare INSERT, 1 connection", Way::Bare, 1),
+    ("enqueue, 1 connection", Way::Enqueue, 1),
+    ("bare INSERT, 10 connections", Way::Bare, 10),
+    ("enqueue, 10 connections", Way::Enqueue, 10),
+    ("COPY into the bare table", Way::Copy, 1),
+    ("bulk enqueue", Way::Bulk, 1),
+    ("enqueue program, one task", Way::Program, 1),
+    ("psql -c, one task", Way::Psql, 1),
 ];
 
 pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
     let database = context.database("enqueue").await?;
-    let mut cases: Vec<Case> = STEPS
-        .iter()
-        .map(|step| match step.reference {
-            Some(reference) => against(rate(step.name), reference, step.goal),
-            None => rate(step.name),
-        })
-        .collect();
-    let mut checks = Vec::new();
-    alternate(context, "enqueue", &mut cases, async |n, round| {
-        let Step { name, way, connections, .. } = STEPS[n];
-        let tasks = count(context, way);
+    let cases = STEPS.iter().enumerate().map(|(n, (name, way, _))| match way {
+        Way::Bare | Way::Copy => rate(*name),
+        Way::Enqueue => against(rate(*name), STEPS[n - 1].0, Some(0.9)),
+        Way::Bulk => against(rate(*name), STEPS[n - 1].0, Some(0.5)),
+        Way::Program => at_most(*name, "ms", 15.0),
+        Way::Psql => case(*name, "ms", Better::Lower),
+    });
+    let psql = program::psql(context);
+    let starts = context.size(100, 30);
+    let mut scenario = alternate(context, cases.collect(), async |n, _| {
+        let (_, way, connections) = STEPS[n];
         database.empty().await?;
         database.vacuum_and_checkpoint().await?;
-        let value = submit(context, &database, way, connections, tasks).await?;
+        let tasks = match way {
+            Way::Bare | Way::Enqueue => context.size(10_000, 1_000),
+            Way::Copy | Way::Bulk => context.size(500_000, 50_000),
+            Way::Program | Way::Psql => starts,
+        };
+        let measured = match (way, &psql) {
+            (Way::Program, _) => {
+                let command = || program::enqueue(context, &database);
+                Measured::of_times(program::start_to_end(command, starts).await?)
+            }
+            (Way::Psql, Some(psql)) => {
+                let command = || program::psql_task(psql, &database);
+                Measured::of_times(program::start_to_end(command, starts).await?)
+            }
+            (Way::Psql, None) => return Ok(Measured::default()),
+            _ => Measured::new(submit(context, &database, (way, connections), tasks).await?),
+        };
         let there: i64 = database.session.query_typed(COUNT, &[]).await?[0].get(0);
-        checks.push(Check {
-            what: format!("every task was stored, {name}, round {round}"),
+        Ok(measured.check(Check {
+            what: "every task was stored".to_owned(),
             passed: usize::try_from(there)? == tasks,
             detail: format!("{tasks} submitted, {there} stored"),
-        });
-        Ok(Measured { value, ..Measured::default() })
+        }))
     })
     .await?;
-    let mut scenario = Scenario { cases, checks, ..Scenario::default() };
-    program::measure(context, &database, &mut scenario).await?;
     context.drop_database(database).await?;
-    Ok(scenario)
-}
-
-/// Returns the tasks per round.
-fn count(context: &RunContext, way: Way) -> usize {
-    match way {
-        Way::Bare | Way::Enqueue => context.size(10_000, 1_000),
-        Way::BareMany | Way::EnqueueMany => context.size(100_000, 20_000),
-        Way::Copy | Way::Bulk => context.size(500_000, 50_000),
+    scenario.notes = vec![format!("programs: {starts} starts per round")];
+    if psql.is_none() {
+        scenario.notes.push("psql not measured: the server was given by --database-url".to_owned());
     }
+    Ok(scenario)
 }
 
 /// Returns tasks per second over connections that are already open.
@@ -125,8 +107,7 @@ fn count(context: &RunContext, way: Way) -> usize {
 async fn submit(
     context: &RunContext,
     database: &Database,
-    way: Way,
-    connections: usize,
+    (way, connections): (Way, usize),
     tasks: usize,
 ) -> Result<f64> {
     let mut sessions = Vec::new();
@@ -171,18 +152,6 @@ async fn on_one(mut session: Session, way: Way, numbers: std::ops::Range<usize>)
                 enqueue(&*session, &task(n), &options, None).await?;
             }
         }
-        Way::BareMany => {
-            for first in numbers.step_by(100) {
-                let many: Vec<String> = (first..first + 100).map(statement).collect();
-                session.query_typed(BARE_MANY, &[(&many, Type::TEXT_ARRAY)]).await?;
-            }
-        }
-        Way::EnqueueMany => {
-            for first in numbers.step_by(100) {
-                let many: Vec<NewTask> = (first..first + 100).map(task).collect();
-                enqueue_many(&*session, &many, &options).await?;
-            }
-        }
         Way::Bulk => {
             let transaction = session.transaction().await?;
             for first in numbers.step_by(CHUNK) {
@@ -200,6 +169,7 @@ async fn on_one(mut session: Session, way: Way, numbers: std::ops::Range<usize>)
             }
             sink.close().await?;
         }
+        Way::Program | Way::Psql => {}
     }
     Ok(())
 }

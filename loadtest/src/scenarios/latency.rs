@@ -14,17 +14,17 @@ use queue::enqueue::{NewTask, TaskOptions, enqueue, enqueue_many};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, sleep_until};
 use tokio_postgres::types::Type;
+use tokio_util::sync::CancellationToken;
 
 use crate::context::RunContext;
 use crate::context::database::{Database, EFFECT};
 use crate::context::session::Session;
 use crate::fleet::{Fleet, FleetSpec};
-use crate::measure::drain::{open_queue, until_empty};
+use crate::measure::drain::{Until, drain};
 use crate::measure::effects;
 use crate::measure::latency::LatencyHistogram;
-use crate::measure::rounds::{Measured, against, alternate, case};
-use crate::result::{Better, Case, Check, Scenario};
-use crate::scenarios::throughput::drain::fleet_round;
+use crate::measure::rounds::{Measured, against, alternate, at_most};
+use crate::result::{Case, Check, Scenario};
 
 const TABLE: &str = "CREATE /* loadtest.starts */ TABLE loadtest.starts (probe bigint NOT NULL PRIMARY KEY, at timestamptz NOT NULL)";
 
@@ -47,10 +47,18 @@ const TICK: Duration = Duration::from_millis(5);
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-const IDLE: &str = "idle";
-const LOADED: &str = "50 % load";
+/// What the fleet has to do, in tasks per second.
+#[derive(Clone, Copy)]
+enum Load {
+    /// Nothing but one probe after the other.
+    Nothing,
+    /// Other tasks, in addition to one probe after the other.
+    Beside(f64),
+    /// Probes at this rate.
+    Probes(f64),
+}
 
-/// Cases with steady rates: tasks per second, and the number of tasks in a full and in a quick run.
+/// Cases with steady rates, and the number of tasks in a full and in a quick run.
 const PACED: [(&str, f64, [i64; 2]); 4] = [
     ("1 per second", 1.0, [30, 4]),
     ("10 per second", 10.0, [200, 40]),
@@ -63,162 +71,110 @@ pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
     let database = context.database("latency").await?;
     database.session.batch_execute(TABLE).await?;
     context.progress.stage("latency: measuring the fleet's capacity");
-    let tasks = context.size(50_000, 10_000);
-    let can = fleet_round(context, &database, &fleet_spec, (tasks, EFFECT), 0).await?.rate();
+    database.renew(&context.progress, context.size(50_000, 10_000), EFFECT).await?;
+    let capacity = drain(context, &database, &fleet_spec, Until::Empty, 0).await?.rate();
     let probes = context.tasks(3_000, 500);
-    let mut kinds = vec![
-        Kind::new(IDLE, Load::Nothing, probes),
-        Kind::new(LOADED, Load::Beside(can / 2.0), probes),
-    ];
-    kinds.extend(PACED.map(|(name, rate, [full, quick])| {
-        Kind::new(name, Load::Probes(rate), context.size(full, quick))
-    }));
-    let mut medians: Vec<Case> = kinds.iter().map(Kind::case).collect();
-    let mut checks = Vec::new();
-    alternate(context, "latency", &mut medians, async |n, round| {
-        let kind = &mut kinds[n];
-        let setting = Setting { context, database: &database, fleet_spec: &fleet_spec };
-        let check = setting.round(kind, round).await?;
-        checks.push(check);
-        let value = kind.rounds.last().map_or(f64::NAN, |times| times.at(50.0));
-        Ok(Measured { value, ..Measured::default() })
+    let mut kinds =
+        vec![("idle", Load::Nothing, probes), ("50 % load", Load::Beside(capacity / 2.0), probes)];
+    kinds.extend(
+        PACED.map(|(name, rate, [full, quick])| {
+            (name, Load::Probes(rate), context.size(full, quick))
+        }),
+    );
+    let cases = kinds.iter().map(|(name, load, _)| p50_and_p99(name, *load)[0].clone()).collect();
+    let mut scenario = alternate(context, cases, async |n, _| {
+        let (name, load, probes) = kinds[n];
+        let fleet = (&database, &fleet_spec);
+        let (times, check) = round(context, fleet, load, probes).await?;
+        let ([_, tail], p99) = (p50_and_p99(name, load), times.at(99.0));
+        Ok(Measured::of_times(times).also(tail, p99).check(check))
     })
     .await?;
     context.drop_database(database).await?;
-    let mut cases = Vec::new();
-    for (kind, median) in kinds.iter().zip(medians) {
-        let mut all = LatencyHistogram::new()?;
-        kind.rounds.iter().try_for_each(|times| all.merge(times))?;
-        cases.push(Case { percentiles: Some(all.percentiles()), ..median });
-        cases.push(kind.tail());
-    }
-    let notes = vec![
+    scenario.notes = vec![
         format!("{probes} probes per round without a rate, {}", fleet_spec.describe()),
         format!(
             "load: {:.0} tasks/s, half of the rate at which the fleet drained just before",
-            can / 2.0
+            capacity / 2.0
         ),
     ];
-    Ok(Scenario { cases, checks, notes, ..Scenario::default() })
+    Ok(scenario)
 }
 
-/// What the fleet has to do, in tasks per second.
-#[derive(Clone, Copy)]
-enum Load {
-    /// Nothing but one probe after the other.
-    Nothing,
-    /// Other tasks, beside one probe after the other.
-    Beside(f64),
-    /// Probes at this rate.
-    Probes(f64),
+/// Returns the cases for the median and for the 99th percentile.
+fn p50_and_p99(name: &str, load: Load) -> [Case; 2] {
+    let (p50, p99) = (format!("{name}, p50"), format!("{name}, p99"));
+    match load {
+        Load::Nothing => [at_most(p50, "ms", 1.0), at_most(p99, "ms", 3.0)],
+        Load::Beside(_) => [
+            Case { goal: None, ..at_most(p50, "ms", 0.0) },
+            // At most three times the p99 of the idle fleet.
+            against(at_most(p99, "ms", 0.0), "idle, p99", Some(3.0)),
+        ],
+        Load::Probes(_) => [at_most(p50, "ms", 2.0), at_most(p99, "ms", 20.0)],
+    }
 }
 
-/// A case with its rounds.
-struct Kind {
-    name: &'static str,
+async fn round(
+    context: &RunContext,
+    (database, fleet_spec): (&Database, &FleetSpec),
     load: Load,
     probes: i64,
-    rounds: Vec<LatencyHistogram>,
-}
-
-impl Kind {
-    fn new(name: &'static str, load: Load, probes: i64) -> Self {
-        Self { name, load, probes, rounds: Vec::new() }
-    }
-
-    fn case(&self) -> Case {
-        let goal = match self.load {
-            Load::Nothing => Some(1.0),
-            Load::Beside(_) => None,
-            Load::Probes(_) => Some(2.0),
-        };
-        Case { goal, ..case(format!("{}, p50", self.name), "ms", Better::Lower) }
-    }
-
-    fn tail(&self) -> Case {
-        let mut tail = case(format!("{}, p99", self.name), "ms", Better::Lower);
-        tail.goal = Some(3.0);
-        match self.load {
-            Load::Nothing => {}
-            // Goal: at most three times the p99 of the idle fleet.
-            Load::Beside(_) => tail = against(tail, &format!("{IDLE}, p99"), Some(3.0)),
-            Load::Probes(_) => tail.goal = Some(20.0),
-        }
-        tail.rounds = self.rounds.iter().map(|times| times.at(99.0)).collect();
-        tail
-    }
-}
-
-struct Setting<'a> {
-    context: &'a RunContext,
-    database: &'a Database,
-    fleet_spec: &'a FleetSpec,
-}
-
-impl Setting<'_> {
-    async fn round(&self, kind: &mut Kind, round: usize) -> Result<Check> {
-        let Self { context, database, fleet_spec } = *self;
-        let probes = kind.probes;
-        database.empty().await?;
-        database.session.batch_execute("TRUNCATE /* loadtest.no_starts */ loadtest.starts").await?;
-        database.vacuum_and_checkpoint().await?;
-        let mut fleet = Fleet::start(context, database, fleet_spec).await?;
-        open_queue(database).await?;
-        warm_up(context, database, &mut fleet).await?;
-        let mut load = JoinSet::new();
-        let stop = tokio_util::sync::CancellationToken::new();
-        if let Load::Beside(rate) = kind.load {
-            let session = context.connect(database.url()).await?;
-            load.spawn(keep_busy(session, rate, stop.clone()));
-            // Wait until the load is steady.
-            sleep(Duration::from_secs(1)).await;
-        }
-        let mut times = LatencyHistogram::new()?;
+) -> Result<(LatencyHistogram, Check)> {
+    database.empty().await?;
+    database.session.batch_execute("TRUNCATE /* loadtest.no_starts */ loadtest.starts").await?;
+    database.vacuum_and_checkpoint().await?;
+    let mut fleet = Fleet::start(context, database, fleet_spec).await?;
+    database.resume().await?;
+    warm_up(database, &mut fleet).await?;
+    let mut busy = JoinSet::new();
+    let stop = CancellationToken::new();
+    if let Load::Beside(rate) = load {
         let session = context.connect(database.url()).await?;
-        if let Load::Probes(rate) = kind.load {
-            context.progress.state(&format!("{probes} tasks, {rate} per second"));
-            let committed_at = enqueue_at_rate(&session, probes, rate).await?;
-            until_empty(context, database, &mut fleet).await?;
-            for row in session.query_typed(ALL_STARTED, &[]).await? {
-                let (n, started_at): (i64, Timestamp) = (row.get(0), row.get(1));
-                let committed_at = committed_at[usize::try_from(n - 1)?];
-                // A task can start before the session has the next command.
-                times.add(milliseconds(committed_at, started_at));
-            }
-        } else {
-            for n in 1..=probes {
-                times.add(probe(&session, n).await?);
-                sleep(Duration::from_millis(PAUSE_MS.start + n.cast_unsigned() * 7 % 10)).await;
-                if n % 100 == 0 {
-                    fleet.check()?;
-                    let p50 = times.at(50.0);
-                    context.progress.state(&format!("{n} of {probes}, p50 {p50:.2} ms"));
-                }
-            }
-        }
-        kind.rounds.push(times);
-        stop.cancel();
-        let mut sent = 0;
-        while let Some(ended) = load.join_next().await {
-            sent = ended??;
-        }
-        until_empty(context, database, &mut fleet).await?;
-        fleet.stop().await?;
-        let check = effects::all(&*database.session, 1, sent).await?;
-        let ran: i64 = database.session.query_typed(COUNT, &[]).await?[0].get(0);
-        Ok(Check {
-            what: format!("{}, {}, round {round}", check.what, kind.name),
-            passed: check.passed && ran == probes,
-            detail: format!("{ran} of {probes} probes ran; load: {}", check.detail),
-        })
+        busy.spawn(keep_busy(session, rate, stop.clone()));
+        // Wait until the load is steady.
+        sleep(Duration::from_secs(1)).await;
     }
+    let mut times = LatencyHistogram::new()?;
+    let session = context.connect(database.url()).await?;
+    if let Load::Probes(rate) = load {
+        let committed_at = enqueue_at_rate(&session, probes, rate).await?;
+        fleet.until_empty().await?;
+        for row in session.query_typed(ALL_STARTED, &[]).await? {
+            let (n, started_at): (i64, Timestamp) = (row.get(0), row.get(1));
+            // A task can start before the session has the next command.
+            times.add(milliseconds(committed_at[usize::try_from(n - 1)?], started_at));
+        }
+    } else {
+        for n in 1..=probes {
+            times.add(probe(&session, n).await?);
+            sleep(Duration::from_millis(PAUSE_MS.start + n.cast_unsigned() * 7 % 10)).await;
+            fleet.check()?;
+            context.progress.state(&format!("{n} of {probes}, p50 {:.2} ms", times.at(50.0)));
+        }
+    }
+    stop.cancel();
+    let mut sent = 0;
+    while let Some(ended) = busy.join_next().await {
+        sent = ended??;
+    }
+    fleet.until_empty().await?;
+    fleet.stop().await?;
+    let check = effects::all(&*database.session, 1, sent).await?;
+    let ran: i64 = database.session.query_typed(COUNT, &[]).await?[0].get(0);
+    let check = Check {
+        passed: check.passed && ran == probes,
+        detail: format!("{ran} of {probes} probes ran; load: {}", check.detail),
+        ..check
+    };
+    Ok((times, check))
 }
 
 /// Runs a first task, and waits until the workers listen for notifications.
-async fn warm_up(context: &RunContext, database: &Database, fleet: &mut Fleet<'_>) -> Result<()> {
+async fn warm_up(database: &Database, fleet: &mut Fleet<'_>) -> Result<()> {
     let first = NewTask { statement: "SELECT 1".to_owned(), ..NewTask::default() };
     enqueue(&*database.session, &first, &TaskOptions::default(), None).await?;
-    until_empty(context, database, fleet).await?;
+    fleet.until_empty().await?;
     sleep(Duration::from_millis(500)).await;
     Ok(())
 }
@@ -274,11 +230,7 @@ async fn probe(session: &Session, n: i64) -> Result<f64> {
 
 /// Enqueues numbered effects at a steady rate until the stop signal; returns their number.
 #[expect(clippy::cast_possible_truncation, reason = "a rate times a time, in tasks")]
-async fn keep_busy(
-    session: Session,
-    rate: f64,
-    stop: tokio_util::sync::CancellationToken,
-) -> Result<i64> {
+async fn keep_busy(session: Session, rate: f64, stop: CancellationToken) -> Result<i64> {
     let begun = Instant::now();
     let options = TaskOptions::default();
     let mut sent = 0;

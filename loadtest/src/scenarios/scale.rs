@@ -6,13 +6,13 @@
 use anyhow::{Result, ensure};
 
 use crate::context::RunContext;
-use crate::measure::rounds::{against, case};
+use crate::measure::rounds::{Measured, against, alternate, case};
 use crate::result::{Better, Case, Scenario};
 
 mod simulated_fleet;
 mod task;
 
-use simulated_fleet::{MEASURED, SimulatedFleet};
+use simulated_fleet::{MEASURED, Operation, SimulatedFleet};
 
 /// Readers per worker.
 const READERS: u32 = 8;
@@ -26,51 +26,45 @@ const BACKLOG: i64 = 100_000;
 pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
     let database = context.database("scale").await?;
     ensure!(database.counts_statements, "this scenario needs pg_stat_statements on the server");
-    let (mut times, mut buffers) = cases();
-    let running = i64::from(SIZES[2] * READERS);
-    for round in 1..=context.rounds() {
-        database.empty().await?;
-        database.fill(&context.progress, (1, BACKLOG + running), "SELECT %s").await?;
-        database.vacuum_and_checkpoint().await?;
+    let calls = context.size(300, 50);
+    // All operations in all fleets need one fleet that grows, so they are one turn.
+    let cases = vec![cost(MEASURED[0], SIZES[0])];
+    let mut scenario = alternate(context, cases, async |_, _| {
+        let running = i64::from(SIZES[2] * READERS);
+        database.renew(&context.progress, BACKLOG + running, "SELECT %s").await?;
+        database.resume().await?;
         let mut simulated_fleet = SimulatedFleet::new(context, &database).await?;
-        for (n, size) in SIZES.into_iter().enumerate() {
-            context.progress.stage(&format!("scale: {size} workers, round {round}"));
+        let mut measured = Measured::default();
+        for size in SIZES {
+            context.progress.stage(&format!("scale: {size} workers"));
             simulated_fleet.grow(size, READERS).await?;
-            for (m, what) in MEASURED.iter().enumerate() {
-                let cost = simulated_fleet.cost(*what, context.size(300, 50)).await?;
-                times[m * SIZES.len() + n].rounds.push(cost.ms);
-                buffers[m * SIZES.len() + n].rounds.push(cost.buffers);
+            for what in MEASURED {
+                let buffers = simulated_fleet.cost(what, calls).await?;
+                if (what, size) == (MEASURED[0], SIZES[0]) {
+                    measured.value = Some(buffers);
+                } else {
+                    measured = measured.also(cost(what, size), buffers);
+                }
             }
         }
         simulated_fleet.deregister().await?;
-        context.keep(&times);
-    }
+        Ok(measured)
+    })
+    .await?;
     context.drop_database(database).await?;
-    let (tasks, checks) = task::costs(context).await?;
-    let notes = vec![
+    task::add_costs(context, &mut scenario).await?;
+    scenario.notes = vec![
         format!(
-            "{} calls of each statement, {READERS} readers per worker, {BACKLOG} tasks pending",
-            context.size(300, 50)
+            "{calls} calls of each statement, {READERS} readers per worker, {BACKLOG} tasks pending"
         ),
-        "ms: median at the client, one round trip; buffers: average, without planning".to_owned(),
+        "buffers: average, without planning".to_owned(),
     ];
-    let cases = times.into_iter().chain(buffers).chain(tasks).collect();
-    Ok(Scenario { cases, checks, notes, ..Scenario::default() })
+    Ok(scenario)
 }
 
-/// Returns latencies and buffers of each statement in each fleet, compared with the smallest fleet.
-fn cases() -> (Vec<Case>, Vec<Case>) {
-    let all = |unit: &str| {
-        let unit = unit.to_owned();
-        MEASURED.iter().flat_map(move |what| {
-            let named = |size: u32, unit: &str| format!("{}, {size} workers, {unit}", what.name());
-            let smallest = named(SIZES[0], &unit);
-            let unit = unit.clone();
-            SIZES.into_iter().map(move |size| {
-                let one = case(named(size, &unit), &unit, Better::Lower);
-                if size == SIZES[0] { one } else { against(one, &smallest, None) }
-            })
-        })
-    };
-    (all("ms").collect(), all("buffers").collect())
+/// Returns the case of an operation in a fleet, compared with the smallest fleet.
+fn cost(what: Operation, size: u32) -> Case {
+    let name = |size| format!("{}, {size} workers, buffers", what.name());
+    let case = case(name(size), "buffers", Better::Lower);
+    if size == SIZES[0] { case } else { against(case, &name(SIZES[0]), None) }
 }

@@ -8,7 +8,7 @@ use awa::{
     Client, InsertOpts, InsertParams, JobArgs, JobError, JobResult, PartitionedQueue, QueueConfig,
     QueueStorage, QueueStorageConfig, insert_with, migrations,
 };
-use measure::{Result, Step, Work, in_batches, paced, pool, singly};
+use measure::{Result, Step, Work, in_batches, paced, pool};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sqlx::PgPool;
@@ -34,10 +34,6 @@ async fn main() -> Result<()> {
             json!({})
         }
         "enqueue" => enqueue(&step, &queue).await?,
-        "enqueue-single" => {
-            let pool = pool(u32::try_from(step.number(2)?)?).await?;
-            singly(&step, |task| add(pool.clone(), options(&queue, task), task)).await?
-        }
         "enqueue-paced" => {
             let pool = pool(1).await?;
             paced(&step, |task| add(pool.clone(), options(&queue, task), task)).await?
@@ -62,8 +58,7 @@ async fn add(pool: PgPool, options: InsertOpts, task: i64) -> Result<()> {
 async fn enqueue(step: &Step, queue: &PartitionedQueue) -> Result<Value> {
     let pool = pool(2).await?;
     let store = QueueStorage::new(QueueStorageConfig::default())?;
-    let size = step.setting("enqueue_batch").unwrap_or(10_000);
-    in_batches(step, size.into(), |tasks| {
+    in_batches(step, |tasks| {
         let job = |task| InsertParams {
             kind: Effect::kind().to_owned(),
             args: json!({"task": task}),

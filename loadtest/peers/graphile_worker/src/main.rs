@@ -9,7 +9,7 @@ use graphile_worker::{
     IntoTaskHandlerResult, JobSpec, LocalQueueConfig, RawJobSpec, TaskHandler, WorkerContext,
     WorkerOptions, WorkerUtils,
 };
-use measure::{Result, Step, Work, in_batches, paced, pool, singly};
+use measure::{Result, Step, Work, in_batches, paced, pool};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -47,10 +47,6 @@ async fn main() -> Result<()> {
             json!({})
         }
         "enqueue" => enqueue(&step).await?,
-        "enqueue-single" => {
-            let utils = utils(u32::try_from(step.number(2)?)?).await?;
-            singly(&step, |task| add(utils.clone(), task)).await?
-        }
         "enqueue-paced" => {
             let utils = utils(1).await?;
             paced(&step, |task| add(utils.clone(), task)).await?
@@ -74,8 +70,7 @@ async fn add(utils: WorkerUtils, task: i64) -> Result<()> {
 async fn enqueue(step: &Step) -> Result<Value> {
     let utils = utils(2).await?;
     let utils = &utils;
-    let size = step.setting("enqueue_batch").unwrap_or(10_000);
-    in_batches(step, size.into(), |tasks| async move {
+    in_batches(step, |tasks| async move {
         let spec = |task| RawJobSpec {
             identifier: Effect::IDENTIFIER.to_owned(),
             payload: json!({"task": task}),

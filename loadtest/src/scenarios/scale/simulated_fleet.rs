@@ -1,23 +1,20 @@
 //! A fleet that is registered and holds its locks and tasks, without processes.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use jiff::Timestamp;
 use queue::claim::{CLAIM, SESSION_SETTINGS};
 use queue::heartbeat::{HeartbeatReport, WorkerRegistration, heartbeat, register};
 use queue::poll::{PollOptions, Served, poll};
-use queue::priority::set_reserved_capacity;
-use queue::{ReservedCapacity, RunId, TaskId, Token, WorkerId};
+use queue::{RunId, TaskId, Token, WorkerId};
 use tokio_postgres::Statement;
-use tokio_postgres::types::Type;
 
 use super::super::runs::FORGET;
 use crate::context::RunContext;
 use crate::context::database::{Database, QUEUE};
 use crate::context::session::Session;
-use crate::measure::latency::LatencyHistogram;
 
 /// Number of worker locks that one session holds.
 const LOCKS_PER_SESSION: u32 = 50;
@@ -50,55 +47,35 @@ const FIRST: usize = 10;
 pub(super) enum Operation {
     /// Every 5 s.
     Heartbeat,
-    /// Every 5 s while readers are reserved.
-    HeartbeatWithReservation,
     /// Every 1.3 s, whether the worker is idle or busy.
     Poll,
     /// A poll that also reads the other workers; only some polls do.
     PollPeers,
-    /// A poll that, in addition, looks for workers that hold claims but are not registered; only
-    /// some workers send it.
-    PollUnregistered,
     /// When readers become idle. Claims 8 tasks.
     Claim,
 }
 
-pub(super) const MEASURED: [Operation; 6] = [
-    Operation::Heartbeat,
-    Operation::HeartbeatWithReservation,
-    Operation::Poll,
-    Operation::PollPeers,
-    Operation::PollUnregistered,
-    Operation::Claim,
-];
+pub(super) const MEASURED: [Operation; 4] =
+    [Operation::Heartbeat, Operation::Poll, Operation::PollPeers, Operation::Claim];
 
 impl Operation {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Heartbeat => "a heartbeat",
-            Self::HeartbeatWithReservation => "a heartbeat with reserved readers",
             Self::Poll => "a poll",
             Self::PollPeers => "a poll of the peers",
-            Self::PollUnregistered => "a poll for unregistered peers",
             Self::Claim => "a claim of 8",
         }
     }
 
-    fn statement(self) -> &'static str {
+    /// Pattern of its text in pg_stat_statements.
+    fn pattern(self) -> &'static str {
         match self {
-            Self::Heartbeat | Self::HeartbeatWithReservation => "queue.heartbeat",
-            Self::Poll | Self::PollPeers | Self::PollUnregistered => "queue.poll",
-            Self::Claim => "queue.claim",
+            Self::Heartbeat => "%/* queue.heartbeat */%",
+            Self::Poll | Self::PollPeers => "%/* queue.poll */%",
+            Self::Claim => "%/* queue.claim */%",
         }
     }
-}
-
-/// Cost of one call.
-pub(super) struct Cost {
-    /// Median time of a call in milliseconds, including the round trip.
-    pub(super) ms: f64,
-    /// Average number of buffers that a call reads.
-    pub(super) buffers: f64,
 }
 
 pub(super) struct SimulatedFleet<'a> {
@@ -166,32 +143,23 @@ impl<'a> SimulatedFleet<'a> {
         Ok(())
     }
 
-    /// Measures one of these statements in the current fleet.
-    pub(super) async fn cost(&self, what: Operation, calls: usize) -> Result<Cost> {
-        let kept = if what == Operation::HeartbeatWithReservation { "high" } else { "none" };
-        let kept: ReservedCapacity = kept.parse().ok().context("invalid reserved capacity")?;
-        set_reserved_capacity(&*self.session, kept).await?;
+    /// Returns the average number of buffers that a call of this statement reads in the current
+    /// fleet.
+    pub(super) async fn cost(&self, what: Operation, calls: usize) -> Result<f64> {
         let mut last: i64 = self.session.query_typed(NEXT, &[]).await?[0].get(0);
-        let mut times = LatencyHistogram::new()?;
         for n in 0..FIRST + calls {
             if n == FIRST {
                 self.database.session.query_typed(FORGET, &[]).await?;
             }
-            let begun = Instant::now();
             self.call(what, self.workers[n % self.workers.len()], &mut last).await?;
-            if n >= FIRST {
-                times.add(begun.elapsed().as_secs_f64() * 1000.0);
-            }
         }
-        let like = format!("/* {} */%", what.statement());
-        let like = [(&like as &(dyn tokio_postgres::types::ToSql + Sync), Type::TEXT)];
-        let buffers = self.database.session.query_typed(COST, &like).await?[0].get(0);
-        Ok(Cost { ms: times.at(50.0), buffers })
+        let cost = self.database.session.query_one(COST, &[&what.pattern()]).await?;
+        Ok(cost.get(0))
     }
 
     async fn call(&self, what: Operation, worker: WorkerId, last: &mut i64) -> Result<()> {
         match what {
-            Operation::Heartbeat | Operation::HeartbeatWithReservation => {
+            Operation::Heartbeat => {
                 let claims: Vec<(TaskId, Token)> =
                     (1..=8).map(|id| (TaskId(id), Token::stale())).collect();
                 let report =
@@ -199,11 +167,10 @@ impl<'a> SimulatedFleet<'a> {
                 let orders = heartbeat(&*self.session, worker, &report).await?;
                 ensure!(orders.is_some(), "a worker of the simulated fleet is not registered");
             }
-            Operation::Poll | Operation::PollPeers | Operation::PollUnregistered => {
-                let unregistered = what == Operation::PollUnregistered;
-                let peers = unregistered || what == Operation::PollPeers;
+            Operation::Poll | Operation::PollPeers => {
+                let peers = what == Operation::PollPeers;
                 let wanted =
-                    PollOptions { peers, unregistered, pending: true, runs_after: RunId(0) };
+                    PollOptions { peers, unregistered: false, pending: true, runs_after: RunId(0) };
                 poll(&*self.session, worker, &Served::default(), wanted).await?;
             }
             Operation::Claim => *last = self.claim(worker, *last).await?,

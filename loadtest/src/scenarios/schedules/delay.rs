@@ -6,9 +6,7 @@ use anyhow::Result;
 use jiff::Timestamp;
 use queue::enqueue::database_now;
 use tokio::time::sleep;
-use tokio_postgres::types::{ToSql, Type};
 
-use super::{until, vacuum_and_checkpoint};
 use crate::context::RunContext;
 use crate::fleet::{Fleet, FleetSpec};
 use crate::measure::latency::LatencyHistogram;
@@ -31,49 +29,41 @@ const OUTCOME: &str = "SELECT /* loadtest.fires_outcome */ 1 + extract(epoch FRO
     (SELECT count(*) FROM mill.schedule_log l WHERE l.event NOT IN ('fired', 'completed'))
 FROM (SELECT r.fire_at, r.state FROM mill.runs r WHERE r.fire_at > $1 ORDER BY r.fire_at LIMIT $2) AS f";
 
-/// Result of a round.
-pub(super) struct Round {
-    pub(super) times: LatencyHistogram,
-    pub(super) check: Check,
-}
-
 /// Returns the fires per round: one per second.
 pub(super) fn fires(context: &RunContext) -> i64 {
     let length = context.duration(Duration::from_secs(30), Duration::from_secs(5));
     i64::try_from(length.as_secs()).unwrap_or(i64::MAX)
 }
 
+/// Returns the delays of the fires.
 pub(super) async fn round(
     context: &RunContext,
     fleet_spec: &FleetSpec,
-    number: usize,
-) -> Result<Round> {
+) -> Result<(LatencyHistogram, Check)> {
     let fires = fires(context);
     let database = context.database("schedules_one").await?;
     let session = &database.session;
     session.query_typed(SET, &[]).await?;
-    vacuum_and_checkpoint(&database).await?;
+    database.vacuum_and_checkpoint().await?;
     let mut fleet = Fleet::start(context, &database, fleet_spec).await?;
     // Do not count the first fire: it is delayed, because the worker first finds and parses the
     // schedule.
-    until(session, &mut fleet, ANY, &[]).await?;
+    fleet.until(ANY, &[]).await?;
     let from: Timestamp = database_now(&**session).await?;
-    let counted: [(&(dyn ToSql + Sync), Type); 2] =
-        [(&from, Type::TIMESTAMPTZ), (&fires, Type::INT8)];
     sleep(Duration::from_secs(fires.unsigned_abs())).await;
-    until(session, &mut fleet, ENDED, &counted).await?;
+    fleet.until(ENDED, &[&from, &fires]).await?;
     fleet.stop().await?;
     let mut times = LatencyHistogram::new()?;
-    for row in session.query_typed(DELAYS, &counted).await? {
+    for row in session.query(DELAYS, &[&from, &fires]).await? {
         times.add(row.get(0));
     }
-    let row = &session.query_typed(OUTCOME, &counted).await?[0];
+    let row = session.query_one(OUTCOME, &[&from, &fires]).await?;
     let [seconds, succeeded, others]: [i64; 3] = [0, 1, 2].map(|n| row.get(n));
     let check = Check {
-        what: format!("one fire per second, and every run succeeded, round {number}"),
+        what: "one fire per second, and every run succeeded".to_owned(),
         passed: (seconds, succeeded, others) == (fires, fires, 0),
         detail: format!("{succeeded} succeeded in {seconds} s; {others} other log entries"),
     };
     context.drop_database(database).await?;
-    Ok(Round { times, check })
+    Ok((times, check))
 }

@@ -3,13 +3,11 @@
 
 use anyhow::Result;
 
-use super::drain::fleet_round;
+use super::{Arm, compare};
 use crate::context::RunContext;
-use crate::context::database::EFFECT;
 use crate::fleet::FleetSpec;
-use crate::measure::effects;
-use crate::measure::rounds::{alternate, rate};
-use crate::result::{Case, Check, Scenario};
+use crate::measure::rounds::rate;
+use crate::result::{Case, Scenario};
 
 const PROCESSES: [u32; 5] = [1, 2, 4, 16, 64];
 
@@ -17,46 +15,35 @@ const PROCESSES: [u32; 5] = [1, 2, 4, 16, 64];
 const READERS: u32 = 64;
 
 pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
-    let readers = context.run.readers.unwrap_or(READERS).max(READERS);
+    let readers = context.run.common.readers.unwrap_or(READERS).max(READERS);
     let tasks = context.tasks(100_000, 10_000);
-    let database = context.database("fleet").await?;
-    let mut cases: Vec<Case> = PROCESSES.iter().map(|workers| rate(name(*workers))).collect();
-    let mut checks = Vec::new();
-    alternate(context, "fleet", &mut cases, async |n, round| {
-        let fleet_spec = FleetSpec::new(PROCESSES[n], readers / PROCESSES[n]);
-        let drained = fleet_round(context, &database, &fleet_spec, (tasks, EFFECT), round).await?;
-        let check = effects::all(&*database.session, 1, tasks).await?;
-        let what = format!("{}, {}, round {round}", check.what, name(PROCESSES[n]));
-        checks.push(Check { what, ..check });
-        Ok(drained.into())
-    })
-    .await?;
-    context.drop_database(database).await?;
-    set_goals(&mut cases);
-    let notes = vec![format!(
+    let mut arms = Vec::new();
+    for workers in PROCESSES {
+        arms.push(Arm {
+            case: rate(terminal::counted(workers, "worker")),
+            database: context.database(&format!("fleet_{workers}")).await?,
+            target: None,
+            fleet_spec: FleetSpec::new(workers, readers / workers),
+        });
+    }
+    let mut scenario = compare(context, tasks, arms).await?;
+    set_goals(&mut scenario.cases);
+    scenario.notes = vec![format!(
         "{tasks} tasks per round, {readers} readers in total; the ratio of each fleet is to the \
          fleet with the best median"
     )];
-    Ok(Scenario { cases, checks, notes, ..Scenario::default() })
-}
-
-fn name(workers: u32) -> String {
-    if workers == 1 { "1 worker".to_owned() } else { format!("{workers} workers") }
+    Ok(scenario)
 }
 
 /// Makes the best fleet the reference; the largest fleet must come close to it.
 fn set_goals(cases: &mut [Case]) {
-    let best = cases.iter().max_by(|a, b| {
-        let medians = (a.median().unwrap_or(0.0), b.median().unwrap_or(0.0));
-        medians.0.total_cmp(&medians.1)
-    });
+    let median = |case: &Case| case.median().unwrap_or(0.0);
+    let best = cases.iter().max_by(|a, b| median(a).total_cmp(&median(b)));
     let Some(best) = best.map(|case| case.name.clone()) else { return };
     let largest = cases.len() - 1;
-    for (n, case) in cases.iter_mut().enumerate() {
-        if case.name != best {
-            case.reference = Some(best.clone());
-            case.goal = (n == largest).then_some(0.8);
-        }
+    for (n, case) in cases.iter_mut().enumerate().filter(|(_, case)| case.name != best) {
+        case.reference = Some(best.clone());
+        case.goal = (n == largest).then_some(0.8);
     }
 }
 

@@ -1,79 +1,124 @@
 //! Checks whether the size of the history affects throughput. Compares a drain with an empty
 //! history and the same drain with millions of finished tasks, spread over the past days.
 
-use anyhow::Result;
+use std::sync::atomic::{AtomicI64, Ordering};
 
-use super::control_case::{ControlCase, compare};
+use anyhow::{Context, Result, ensure};
+
+use super::with_and_without;
 use crate::context::RunContext;
 use crate::context::database::Database;
+use crate::context::session::Session;
 use crate::report::number_format::short_count;
 use crate::result::Scenario;
 
 /// Number of days with history, including today.
 const DAYS: i64 = 20;
 
-/// Creates the partition of a day, equal to those that `mill.prepare_history` creates for future
-/// days.
-const PARTITION: &str = "DO /* loadtest.history_partition */ $$
-DECLARE
-    day date;
-    partition_name text;
-BEGIN
-    SET LOCAL timezone = 'UTC';
-    FOR ago IN 1..{days} LOOP
-        day := current_date - ago;
-        partition_name := 'attempts_' || to_char(day, 'YYYYMMDD');
-        EXECUTE format('CREATE TABLE mill.%I (LIKE mill.attempts INCLUDING DEFAULTS)', partition_name);
-        EXECUTE format('ALTER TABLE mill.attempts ATTACH PARTITION mill.%I FOR VALUES FROM (%L) TO (%L)',
-            partition_name, day::timestamptz, (day + 1)::timestamptz);
-    END LOOP;
-END
-$$";
+/// Today's date by the server's clock. It is read once at the start, because midnight may pass
+/// during the fill.
+const TODAY: &str =
+    "SELECT /* loadtest.history_today */ to_char((now() AT TIME ZONE 'UTC')::date, 'YYYY-MM-DD')";
 
-/// Inserts finished tasks numbered $2 to $3, evenly distributed over the day that was $1 days ago,
-/// or over the elapsed part of today.
-const DAY: &str = "INSERT /* loadtest.history_day */ INTO mill.attempts (finished_at, task_id, enqueued_at, due_at, started_at, retry_interval,
+/// Creates the table of a past day without indexes. Filling the table first and building the
+/// indexes afterwards takes a third of the time. `{day}` stands for the date.
+const BEFORE: &str = "DO /* loadtest.history_before */ $$ BEGIN
+    EXECUTE format('CREATE TABLE mill.%I (LIKE mill.attempts INCLUDING DEFAULTS)', 'attempts_' || to_char({day}, 'YYYYMMDD'));
+END $$";
+
+/// Creates the indexes that the parent defines on a new partition. They have the names that ATTACH
+/// PARTITION would choose, so ATTACH PARTITION uses them. The result equals that of
+/// `mill.prepare_history`.
+const AFTER: &str = "DO /* loadtest.history_after */ $$
+DECLARE
+    part text := 'attempts_' || to_char({day}, 'YYYYMMDD');
+    index text;
+BEGIN
+    SET LOCAL maintenance_work_mem = '256MB';
+    FOR index IN SELECT pg_get_indexdef(i.indexrelid) FROM pg_index i WHERE i.indrelid = 'mill.attempts'::regclass LOOP
+        EXECUTE regexp_replace(index, 'INDEX \\S+ ON ONLY mill\\.attempts ', format('INDEX ON mill.%I ', part));
+    END LOOP;
+    EXECUTE format('ALTER TABLE mill.attempts ATTACH PARTITION mill.%I FOR VALUES FROM (%L) TO (%L)',
+        part, {day} || ' UTC', {day} + 1 || ' UTC');
+END $$";
+
+/// Partitions whose indexes differ from the parent's.
+const STRANGE: &str = "SELECT /* loadtest.history_strange */ count(*) FROM pg_inherits h WHERE h.inhparent = 'mill.attempts'::regclass
+    AND ARRAY(SELECT p.inhparent FROM pg_index i LEFT JOIN pg_inherits p ON p.inhrelid = i.indexrelid
+            WHERE i.indrelid = h.inhrelid ORDER BY 1)
+        IS DISTINCT FROM ARRAY(SELECT i.indexrelid FROM pg_index i WHERE i.indrelid = h.inhparent ORDER BY 1)";
+
+/// Inserts the attempts numbered $1 to $2, evenly distributed over the day, or over the elapsed
+/// part of today. One in fifty failed, with one of twenty messages.
+const DAY: &str = "INSERT /* loadtest.history_day */ INTO mill.{table} (finished_at, task_id, enqueued_at, due_at, started_at, retry_interval,
     attempt, outcome, priority, mode, backoff, max_attempts, session_pid, final, jitter,
-    at_most_once, external, queue, rows, statement)
-SELECT at.finished, n, at.finished, at.finished, at.finished, '10 seconds', 1, 'succeeded', 'normal',
-    'transaction', 'exponential', 3, 0, true, true, false, false, 'default', 1,
+    at_most_once, external, queue, name, sqlstate, message, rows, statement)
+SELECT at.finished, n, at.finished - interval '2 seconds', at.finished - interval '2 seconds',
+    at.finished - interval '1 second', '10 seconds', 1,
+    CASE WHEN n % 50 = 0 THEN 'failed' ELSE 'succeeded' END::mill.outcome, 'normal', 'transaction',
+    'exponential', 1, 0, true, true, false, false, 'etl-' || n % 40,
+    CASE WHEN n % 2 = 0 THEN 'task ' || n % 500 END, CASE WHEN n % 50 = 0 THEN '22012' END,
+    CASE WHEN n % 50 = 0 THEN format('division by zero in %s', chr(97 + (n / 50 % 20)::int)) END, 1,
     format('INSERT INTO loadtest.effects (task) VALUES (%s)', n)
-FROM (SELECT date_trunc('day', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC' - $1::int * interval '1 day'
-        AS first) AS day,
-    generate_series($2::bigint, $3) AS n,
+FROM (SELECT {day}::timestamp AT TIME ZONE 'UTC' AS first) AS day,
+    generate_series($1::bigint, $2) AS n,
     LATERAL (SELECT day.first + least(interval '1 day', now() - day.first)
-        * ((n - $2)::float8 / ($3 - $2 + 1)) AS finished) AS at";
+        * ((n - $1)::float8 / ($2 - $1 + 1)) AS finished) AS at";
 
 /// Lets the ids of the live tasks continue after those of history.
-pub(crate) const AFTER: &str = "SELECT /* loadtest.history_ids */ setval('mill.tasks_id_seq', $1)";
+const CONTINUE: &str = "SELECT /* loadtest.history_ids */ setval('mill.tasks_id_seq', $1)";
 
 pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
     let size = context.size(20_000_000, 500_000);
-    let control_case = ControlCase {
-        scenario: "history",
-        without: "0 finished tasks on record".to_owned(),
-        with: format!("{} finished tasks on record", short_count(size)),
-        tasks: context.tasks(100_000, 20_000),
-    };
-    compare(context, &control_case, async |database| record(context, database, size).await).await
+    let with = format!("{} finished tasks on record", short_count(size));
+    let names = ["0 finished tasks on record".to_owned(), with];
+    let tasks = context.tasks(100_000, 20_000);
+    with_and_without(context, tasks, names, async |database| record(context, database, size).await)
+        .await
 }
 
-async fn record(context: &RunContext, database: &Database, size: i64) -> Result<()> {
+/// Inserts `ended` attempts, over two sessions.
+pub(crate) async fn record(context: &RunContext, database: &Database, ended: i64) -> Result<()> {
     let session = &database.session;
-    partitions(database, DAYS).await?;
-    let of_day = size / DAYS;
-    for (number, ago) in (0..DAYS).rev().enumerate() {
-        let first = i64::try_from(number)? * of_day + 1;
-        let days_ago = i32::try_from(ago)?;
-        session.execute(DAY, &[&days_ago, &first, &(first + of_day - 1)]).await?;
-        context.progress.state(&format!("{} of {DAYS} days", number + 1));
-    }
-    session.query_one(AFTER, &[&size]).await?;
+    let today: String = session.query_typed(TODAY, &[]).await?[0].get(0);
+    let other = context.connect(database.url()).await?;
+    let done = AtomicI64::new(0);
+    let fill = async |session: &Session, remainder: i64| {
+        for ago in (0..DAYS).filter(|ago| ago % 2 == remainder) {
+            let first = (DAYS - 1 - ago) * (ended / DAYS) + 1;
+            let range = (first, first + ended / DAYS - 1);
+            let day = format!("(date '{today}' - {ago})");
+            fill_day(session, &day, (ago == 0, range))
+                .await
+                .context("could not insert a day of history")?;
+            let done = done.fetch_add(1, Ordering::Relaxed) + 1;
+            context.progress.state(&format!("{done} of {DAYS} days"));
+        }
+        anyhow::Ok(())
+    };
+    futures_util::try_join!(fill(session, 0), fill(&other, 1))?;
+    let strange: i64 = session.query_typed(STRANGE, &[]).await?[0].get(0);
+    ensure!(strange == 0, "the indexes of {strange} days of history differ from the schema");
+    session.query_one(CONTINUE, &[&ended]).await?;
     Ok(())
 }
 
-/// Creates the partitions of the last `days` days up to today.
-pub(crate) async fn partitions(database: &Database, days: i64) -> Result<()> {
-    database.session.batch_execute(&PARTITION.replace("{days}", &(days - 1).to_string())).await?;
+/// Fills the day, an SQL expression, with these attempts.
+async fn fill_day(
+    session: &Session,
+    day: &str,
+    (today, (first, last)): (bool, (i64, i64)),
+) -> Result<()> {
+    let named = |sql: &str| sql.replace("{day}", day);
+    if today {
+        let fill = named(DAY).replace("{table}", "attempts");
+        session.execute(&fill, &[&first, &last]).await?;
+        return Ok(());
+    }
+    let name = format!("SELECT 'attempts_' || to_char({day}, 'YYYYMMDD')");
+    let table: String = session.query_typed(&name, &[]).await?[0].get(0);
+    session.batch_execute(&named(BEFORE)).await?;
+    session.execute(&named(DAY).replace("{table}", &table), &[&first, &last]).await?;
+    session.batch_execute(&named(AFTER)).await?;
     Ok(())
 }

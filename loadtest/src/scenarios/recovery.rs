@@ -14,25 +14,23 @@ use tokio::time::sleep;
 
 use crate::context::RunContext;
 use crate::context::database::{Database, EFFECT};
-use crate::context::session::Session;
 use crate::fleet::{Fleet, FleetSpec};
-use crate::measure::drain::{close_queue, open_queue, until_empty};
 use crate::measure::effects;
-use crate::measure::rounds::{Measured, alternate, case};
-use crate::result::{Better, Case, Check, Scenario};
+use crate::measure::rounds::{Measured, alternate, at_most};
+use crate::result::{Check, Scenario};
 
 /// Queue that only the worker serves that is about to fail, so that its reclaimed tasks stay
 /// pending.
 const VICTIM: &str = "victim";
 
 /// Number of tasks that the failing worker runs.
-const HELD: i64 = 8;
+const HELD: usize = 8;
 
 const HOLDS: &str = "SELECT pg_sleep(600)";
 
-const RUNNING: &str = "SELECT /* loadtest.running */ count(*) FROM mill.tasks t WHERE t.queue = 'victim' AND t.state = 'running'";
+const RUNNING: &str = "SELECT /* loadtest.running */ count(*) = 8 FROM mill.tasks t WHERE t.queue = 'victim' AND t.state = 'running'";
 
-const PENDING: &str = "SELECT /* loadtest.pending */ count(*) FROM mill.tasks t WHERE t.queue = 'victim' AND t.state = 'pending'";
+const PENDING: &str = "SELECT /* loadtest.pending */ count(*) = 8 FROM mill.tasks t WHERE t.queue = 'victim' AND t.state = 'pending'";
 
 /// First claim after a point in time, of running and of finished tasks.
 const FIRST_CLAIM: &str = "SELECT /* loadtest.first_claim */ extract(epoch FROM least(
@@ -50,51 +48,40 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
     let mut database = context.database("recovery").await?;
     let timeouts = context.size(Timeouts::default(), Timeouts { heartbeat: 1, orphan: 4 });
-    let seconds = |name: &str, goal| Case { goal: Some(goal), ..case(name, "s", Better::Lower) };
+    let bounds = [5.0, f64::from(timeouts.orphan) + 5.0];
     let mut cases = vec![
-        seconds("kill -9 until its tasks are pending", 5.0),
-        seconds("SIGSTOP until its tasks are pending", f64::from(timeouts.orphan) + 5.0),
+        at_most("kill -9 until its tasks are pending", "s", bounds[0]),
+        at_most("SIGSTOP until its tasks are pending", "s", bounds[1]),
     ];
-    let mut notes = vec![format!(
-        "{HELD} tasks are running when the worker is killed or stopped; the time ends when all of them are pending; heartbeat {} s, orphan timeout {} s",
-        timeouts.heartbeat, timeouts.orphan
-    )];
     if context.cluster().is_some() {
-        cases.push(seconds("database accepts until the first claim", 2.0));
-    } else {
-        notes.push(
-            "restart not measured: a server given by --database-url is not restarted".to_owned(),
-        );
+        cases.push(at_most("database accepts until the first claim", "s", 2.0));
     }
-    let mut checks = Vec::new();
-    alternate(context, "recovery", &mut cases, async |n, round| {
-        let value = match n {
-            0 => loss(context, &database, &timeouts, Signal::KILL).await?,
-            1 => loss(context, &database, &timeouts, Signal::STOP).await?,
-            _ => {
-                let (value, check) = restart(context, &mut database).await?;
-                checks.push(Check { what: format!("{}, round {round}", check.what), ..check });
-                value
-            }
-        };
-        Ok(Measured { value, ..Measured::default() })
+    let mut scenario = alternate(context, cases, async |n, _| {
+        if n == 2 {
+            let (seconds, check) = restart(context, &mut database).await?;
+            return Ok(Measured::new(seconds).check(check));
+        }
+        let signal = [Signal::KILL, Signal::STOP][n];
+        let seconds = loss(context, &database, &timeouts, signal).await?;
+        // The promise about dead workers holds for every round, not only for the median.
+        Ok(Measured::new(seconds).check(Check {
+            what: format!("within {} s", bounds[n]),
+            passed: seconds <= bounds[n],
+            detail: format!("{seconds:.1} s"),
+        }))
     })
     .await?;
     context.drop_database(database).await?;
-    // The promise about dead workers holds for every round, not only for the median.
-    checks.extend(cases[..2].iter().map(within));
-    Ok(Scenario { cases, checks, notes, ..Scenario::default() })
-}
-
-/// Checks that every round met the goal.
-fn within(case: &Case) -> Check {
-    let longest = case.rounds.iter().copied().fold(0.0, f64::max);
-    let bound = case.goal.unwrap_or(f64::INFINITY);
-    Check {
-        what: format!("{}, every round within {bound} s", case.name),
-        passed: longest <= bound,
-        detail: format!("at most {longest:.1} s in {} rounds", case.rounds.len()),
+    scenario.notes = vec![format!(
+        "{HELD} tasks are running when the worker is killed or stopped; the time ends when all of \
+         them are pending; heartbeat {} s, orphan timeout {} s",
+        timeouts.heartbeat, timeouts.orphan
+    )];
+    if context.cluster().is_none() {
+        let note = "restart not measured: a server given by --database-url is not restarted";
+        scenario.notes.push(note.to_owned());
     }
+    Ok(scenario)
 }
 
 /// Timeouts in seconds: the worker's defaults, or shorter ones for a quick run.
@@ -128,38 +115,24 @@ async fn loss(
     timeouts: &Timeouts,
     signal: Signal,
 ) -> Result<f64> {
-    let session = &database.session;
     database.empty().await?;
-    open_queue(database).await?;
-    let others = Fleet::start(context, database, &timeouts.fleet_spec("other", 1)).await?;
-    let mut victim =
+    database.resume().await?;
+    let mut others = Fleet::start(context, database, &timeouts.fleet_spec("other", 1)).await?;
+    let victim =
         Fleet::start(context, database, &timeouts.fleet_spec(VICTIM, HELD.try_into()?)).await?;
     let options = TaskOptions { queue: Some(VICTIM.to_owned()), ..TaskOptions::default() };
     let held = NewTask { statement: HOLDS.to_owned(), ..NewTask::default() };
-    enqueue_many(&**session, &vec![held; usize::try_from(HELD)?], &options).await?;
-    until(session, RUNNING, HELD).await?;
+    enqueue_many(&*database.session, &vec![held; HELD], &options).await?;
+    others.until(RUNNING, &[]).await?;
     // The fault happens between two heartbeats.
     sleep(Duration::from_millis(700)).await;
     let begun = Instant::now();
-    if signal == Signal::KILL {
-        victim.kill_oldest().await?;
-    } else {
-        victim.signal(signal)?;
-    }
-    until(session, PENDING, HELD).await?;
+    victim.signal(signal)?;
+    others.until(PENDING, &[]).await?;
     let took = begun.elapsed().as_secs_f64();
     others.stop().await?;
     drop(victim);
     Ok(took)
-}
-
-async fn until(session: &Session, count: &str, wanted: i64) -> Result<()> {
-    let begun = Instant::now();
-    while session.query_typed(count, &[]).await?[0].get::<_, i64>(0) != wanted {
-        ensure!(begun.elapsed() < TIMEOUT, "the held tasks did not reach the expected state");
-        sleep(Duration::from_millis(10)).await;
-    }
-    Ok(())
 }
 
 /// Returns the seconds from the first connection that a restarted server accepts until the first
@@ -167,12 +140,9 @@ async fn until(session: &Session, count: &str, wanted: i64) -> Result<()> {
 async fn restart(context: &RunContext, database: &mut Database) -> Result<(f64, Check)> {
     let tasks = context.size(50_000, 10_000);
     let cluster = Arc::clone(context.cluster().context("there is no private cluster to restart")?);
-    database.empty().await?;
-    close_queue(database).await?;
-    database.fill(&context.progress, (1, tasks), EFFECT).await?;
-    database.vacuum_and_checkpoint().await?;
+    database.renew(&context.progress, tasks, EFFECT).await?;
     let mut fleet = Fleet::start(context, database, &FleetSpec::from_options(context)).await?;
-    open_queue(database).await?;
+    database.resume().await?;
     sleep(UNDER_WAY).await;
     let restarting = spawn_blocking(move || {
         let mut cluster = cluster.lock();
@@ -193,7 +163,7 @@ async fn restart(context: &RunContext, database: &mut Database) -> Result<(f64, 
     };
     let accepts_at: Timestamp = session.query_typed(NOW, &[]).await?[0].get(0);
     restarting.await??;
-    until_empty(context, database, &mut fleet).await?;
+    fleet.until_empty().await?;
     fleet.stop().await?;
     database.session = session;
     let first: Option<f64> = database.session.query_one(FIRST_CLAIM, &[&accepts_at]).await?.get(0);

@@ -15,15 +15,13 @@ mod retention;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use tokio::time::sleep;
 
 use self::failover::Pair;
 use self::load::{RATE, Sent};
 use crate::context::RunContext;
-use crate::context::database::Database;
 use crate::context::session::Session;
 use crate::fleet::{Fleet, FleetSpec};
-use crate::measure::drain::{FLEET, done, open_queue, throughput};
+use crate::measure::drain::{FLEET, done};
 use crate::measure::effects;
 use crate::measure::rounds::{against, case, rate};
 use crate::measure::sample::Sampler;
@@ -45,11 +43,12 @@ const MAINTAINED_FROM: Duration = Duration::from_secs(65 * 60);
 /// Maximum number of points of a curve in the results.
 const POINTS: usize = 720;
 
-const TIMEOUT: Duration = Duration::from_secs(60);
+/// Tests whether $1 tasks have ended.
+const ALL_ENDED: &str = "SELECT /* loadtest.all_ended */ count(*) >= $1 FROM mill.attempts a WHERE a.final AND a.task_id > 0";
 
 pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
     let run = &context.run;
-    let fleet_spec = FleetSpec::new(run.workers.unwrap_or(2), run.readers.unwrap_or(8));
+    let fleet_spec = FleetSpec::new(run.workers.unwrap_or(2), run.common.readers.unwrap_or(8));
     let length = context.duration(Duration::from_secs(600), Duration::from_secs(20));
     let mut database = context.database("soak").await?;
     context.progress.stage(&format!("soak: {} s", length.as_secs()));
@@ -62,7 +61,7 @@ pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
     }
     let mut fleet = Fleet::start(context, &database, &fleet_spec).await?;
     let sampler = Sampler::start(context, &database, fleet.pids()).await?;
-    let opened_at = open_queue(&database).await?;
+    let resumed_at = database.resume().await?;
     let (begun, mut sent) = (Instant::now(), Sent::default());
     sent.submit(context, &database, &mut fleet, (begun, length / 2)).await?;
     let promoted = match &mut pair {
@@ -75,10 +74,11 @@ pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
     let current = promoted.as_ref().unwrap_or(&database);
     sent.submit(context, current, &mut fleet, (begun, length)).await?;
     let mut series = sampler.end(1);
-    until_finished(current, &mut fleet, sent.all).await?;
+    // Retries and scheduled tasks need some more seconds. The checks report tasks that have not ended.
+    let _ = fleet.until(ALL_ENDED, &[&sent.all]).await;
     fleet.stop().await?;
-    let finished = done(&current.session, FLEET, opened_at, Some(length)).await?;
-    series.extend(throughput(&current.session, FLEET, opened_at, &finished, 1).await?);
+    let mut finished = done(&current.session, FLEET, (resumed_at, Some(length)), 1).await?;
+    series.append(&mut finished.series);
     let (history, days) = retention::check(current).await?;
     let mut checks = vec![
         effects::all(&*current.session, 1, sent.effects).await?,
@@ -94,7 +94,7 @@ pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
     context.drop_database(database).await?;
     let cases = cases(&finished.rate(), series, length >= SIZES_FROM);
     let notes = notes(length, &fleet_spec, pair.is_some(), days);
-    Ok(Scenario { cases, checks, notes, ..Scenario::default() })
+    Ok(Scenario { cases, checks, notes, ..context.so_far() })
 }
 
 /// Describes the load, and what was not checked. `days`: days on which tasks have ended.
@@ -171,20 +171,6 @@ fn thinned(series: Series) -> Series {
 #[expect(clippy::cast_precision_loss, reason = "a number of seconds")]
 fn mean(points: &[(f64, f64)]) -> f64 {
     points.iter().map(|(_, value)| *value).sum::<f64>() / points.len() as f64
-}
-
-/// Waits for the last tasks; retries and scheduled tasks need some more seconds.
-async fn until_finished(database: &Database, fleet: &mut Fleet<'_>, all: i64) -> Result<()> {
-    let begun = Instant::now();
-    while begun.elapsed() < TIMEOUT {
-        let row = database.session.query_typed(OUTCOMES, &[]).await?;
-        if row[0].get::<_, i64>(0) + row[0].get::<_, i64>(1) >= all {
-            break;
-        }
-        fleet.check()?;
-        sleep(Duration::from_millis(500)).await;
-    }
-    Ok(())
 }
 
 async fn outcomes(session: &Session, sent: &Sent) -> Result<Check> {
