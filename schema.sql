@@ -18,45 +18,45 @@
 --   07_routines                  1418  Routines of profiles: a profile restricted to calls of allowed routines
 --   08_targets                   1505  Targets: other databases in which tasks run
 --   09_tasks                     1758  Tasks: live tasks and their deduplication keys
---   10_attempts                  2090  Attempts: the history, in daily partitions
---   11_prune                     2252  Prune: deletes what is older than its retention, or no longer needed
---   12_workers                   2511  Workers: live ones with their heartbeats, cancel requests, progress
---   13_limits                    2653  Limits of a task: which ones apply, and the creation of missing ones
---   14_permits                   2830  Permits: blocked <-> pending
---   15_suspects                  3349  Suspects: tasks that ran when the server crashed
---   16_watched_lanes             3460  Watched lanes: whether an enqueue has to wake a worker
---   17_enqueue                   3565  Enqueue: -> scheduled | blocked | pending, in the caller's transaction
---   18_notifications             3960  Notifications: which events are reported to whom, and the outbox
---   19_finish                    4201  Finish: complete, fail, release, reclaim: running -> the other states
---   20_notification_delivery     4702  Delivery of notifications: claim, end of an attempt, backlogs
---   21_operator                  5098  Operator functions: cancel, retry, pause, resume, drain
---   22_subscriptions             5548  Subscriptions: functions for operators, and status for viewers
---   23_task_changes              5845  Changes of waiting tasks: -> scheduled | blocked | pending
---   24_task_purge                5984  Purge: all waiting tasks of a queue -> finished
---   25_jobs                      6018  Jobs: named sets of tasks with edges
---   26_dependencies              6570  Dependencies: edges that hold in every run that contains both tasks
---   27_job_versions              6741  Versions of jobs: what each change of a definition changed
---   28_schedules                 6787  Schedules: when jobs run automatically
---   29_runs                      7383  Runs: tables, start, tasks added later
---   30_unstored                  7930  Unstored data of runs: erased when the run ends
---   31_run_advance               7995  Advance of runs: waiting -> ready -> released -> finished
---   32_run_approvals             8485  Approvals: tasks of a run that a person has to approve
---   33_run_control               8601  Control of runs: cancel, restart, rerun, and the retry of a task
---   34_run_deadlines             8872  Deadlines and timeouts of runs
---   35_run_notifications         9001  Notifications of the end of a run, in its transaction
---   36_run_status                9076  Status of runs: their tasks by state
---   37_schedule_backfills        9129  Backfills: runs of a schedule for instants in the past
---   38_schedule_run_now          9411  Runs of schedules that an operator starts
---   39_schedule_ticks            9473  Ticks of schedules: whether a due schedule fires, its runs and its log
---   40_idempotency              10028  Idempotency keys of requests
---   41_schedule_views           10090  Status of schedules, the runs that they fired, and a dry run of a tick
---   42_views                    10297  Monitoring: running tasks, status, history, failures, run times
---   43_citus                    10709  Citus: exactly once for tasks that write distributed tables
---   44_sequences                10769  Sequences that are behind the rows of their tables
---   45_wait                     10860  Wait: procedures that return when a task or a run has ended
---   46_why                      10942  Why: one sentence about a task or a run
---   47_grants                   11342  Privileges on all objects, and the end of the transaction
---   48_statistics               11413  ANALYZE of tables that hold rows and have no statistics
+--   10_attempts                  2140  Attempts: the history, in daily partitions
+--   11_prune                     2296  Prune: deletes what is older than its retention, or no longer needed
+--   12_workers                   2555  Workers: live ones with their heartbeats, cancel requests, progress
+--   13_limits                    2697  Limits of a task: which ones apply, and the creation of missing ones
+--   14_permits                   2874  Permits: blocked <-> pending
+--   15_suspects                  3393  Suspects: tasks that ran when the server crashed
+--   16_watched_lanes             3504  Watched lanes: whether an enqueue has to wake a worker
+--   17_enqueue                   3609  Enqueue: -> scheduled | blocked | pending, in the caller's transaction
+--   18_notifications             4013  Notifications: which events are reported to whom, and the outbox
+--   19_finish                    4255  Finish: complete, fail, release, reclaim: running -> the other states
+--   20_notification_delivery     4756  Delivery of notifications: claim, end of an attempt, backlogs
+--   21_operator                  5151  Operator functions: cancel, retry, pause, resume, drain
+--   22_subscriptions             5601  Subscriptions: functions for operators, and status for viewers
+--   23_task_changes              5898  Changes of waiting tasks: -> scheduled | blocked | pending
+--   24_task_purge                6044  Purge: all waiting tasks of a queue -> finished
+--   25_jobs                      6078  Jobs: named sets of tasks with edges
+--   26_dependencies              6626  Dependencies: edges that hold in every run that contains both tasks
+--   27_job_versions              6797  Versions of jobs: what each change of a definition changed
+--   28_schedules                 6843  Schedules: when jobs run automatically
+--   29_runs                      7439  Runs: tables, start, tasks added later
+--   30_unstored                  8009  Unstored data of runs: erased when the run ends
+--   31_run_advance               8074  Advance of runs: waiting -> ready -> released -> finished
+--   32_run_approvals             8562  Approvals: tasks of a run that a person has to approve
+--   33_run_control               8678  Control of runs: cancel, restart, rerun, and the retry of a task
+--   34_run_deadlines             8949  Deadlines and timeouts of runs
+--   35_run_notifications         9078  Notifications of the end of a run, in its transaction
+--   36_run_status                9153  Status of runs: their tasks by state
+--   37_schedule_backfills        9206  Backfills: runs of a schedule for instants in the past
+--   38_schedule_run_now          9488  Runs of schedules that an operator starts
+--   39_schedule_ticks            9550  Ticks of schedules: whether a due schedule fires, its runs and its log
+--   40_idempotency              10105  Idempotency keys of requests
+--   41_schedule_views           10167  Status of schedules, the runs that they fired, and a dry run of a tick
+--   42_views                    10374  Monitoring: running tasks, status, history, failures, run times
+--   43_citus                    10786  Citus: exactly once for tasks that write distributed tables
+--   44_sequences                10846  Sequences that are behind the rows of their tables
+--   45_wait                     10937  Wait: procedures that return when a task or a run has ended
+--   46_why                      11019  Why: one sentence about a task or a run
+--   47_grants                   11419  Privileges on all objects, and the end of the transaction
+--   48_statistics               11490  ANALYZE of tables that hold rows and have no statistics
 --
 -- All names are schema-qualified and search_path is pg_catalog throughout, so that objects in a caller's
 -- schema cannot shadow them. PostgreSQL checks SQL functions, views and the types of variables when it
@@ -1766,9 +1766,11 @@ GRANT EXECUTE ON FUNCTION mill.set_target_conditions TO mill_operator;
 
 -- Options -----------------------------------------------------------------------------------------
 
--- Options of a task that no condition of the queue depends on. Every table and function that has or copies
--- options of tasks does so as a whole, so that a new option needs changes only here: an attribute of the type, and
--- its check in mill.read_options if it needs one.
+-- A column of mill.tasks is what statements of the queue search, order or change. Everything else that a caller
+-- chooses is an attribute of mill.task_options. Every table and function copies this value as a whole, so that a new
+-- option needs changes only here: an attribute of the type, its check in mill.read_options if it needs one, and its
+-- default in mill.effective if it has one. An attribute that is null has its default, and a task with defaults only
+-- has no options.
 DO $$
 BEGIN
     IF to_regtype('mill.task_options') IS NULL THEN
@@ -1778,18 +1780,38 @@ BEGIN
             isolation mill.isolation,
             store_params boolean,
             store_output boolean,
-            traceparent text
+            traceparent text,
+            max_attempts mill.attempt_limit,
+            retry_interval mill.retry_interval,
+            backoff mill.backoff,
+            jitter boolean,
+            timeout mill.time_limit,
+            mode mill.mode,
+            at_most_once boolean,
+            external boolean,
+            explain boolean
+        );
+        -- The attributes that have a default.
+        CREATE TYPE mill.effective_options AS (
+            max_attempts integer,
+            retry_interval interval,
+            backoff mill.backoff,
+            jitter boolean,
+            mode mill.mode,
+            at_most_once boolean,
+            external boolean,
+            explain boolean
         );
     END IF;
 END
 $$;
-COMMENT ON TYPE mill.task_options IS 'Options of a task, from the argument options of mill.enqueue';
+COMMENT ON TYPE mill.task_options IS 'Options of a task, from the argument options of mill.submit; null: default';
+COMMENT ON TYPE mill.effective_options IS 'Options of a task with their defaults, from mill.effective';
 COMMENT ON COLUMN mill.task_options.tags IS 'Labels to search by, sorted; null: none';
 COMMENT ON COLUMN mill.task_options.metadata IS 'JSON object of the caller, which pgmill stores and shows; null: none';
 COMMENT ON COLUMN mill.task_options.isolation IS
     'Isolation level of the transaction of the task, and of the transactions that a task in autocommit mode opens; '
     'null: the default of the login and the database';
-
 COMMENT ON COLUMN mill.task_options.store_params IS
     'Whether the params of a finished task are stored. Except in mill.job_tasks: false if the task has params that are '
     'not stored, else null';
@@ -1797,6 +1819,36 @@ COMMENT ON COLUMN mill.task_options.store_output IS
     'Whether notices, result and plan of a finished task are stored. Except in mill.job_tasks: false or null';
 COMMENT ON COLUMN mill.task_options.traceparent IS
     'Trace context of the caller, in the form of the HTTP header traceparent of W3C Trace Context; null: none';
+COMMENT ON COLUMN mill.task_options.max_attempts IS
+    'Number of failed attempts after which the task fails; the first attempt counts too';
+COMMENT ON COLUMN mill.task_options.jitter IS
+    'Whether the wait before a retry is drawn at random between zero and the full wait';
+COMMENT ON COLUMN mill.task_options.timeout IS 'Maximum run time of an attempt; null: unlimited';
+COMMENT ON COLUMN mill.task_options.at_most_once IS
+    'Autocommit only: if it is not known whether an attempt ended, the task ends as unknown and is not retried '
+    'automatically';
+COMMENT ON COLUMN mill.task_options.external IS
+    'Whether the task has effects outside this cluster. If so, its claim is made durable before the statement '
+    'starts';
+COMMENT ON COLUMN mill.task_options.explain IS
+    'Whether the statement runs under EXPLAIN (ANALYZE, BUFFERS, WAL). The plan is stored instead of the rows';
+
+-- The planner inlines the function, and computes only the attributes that a query uses. So it has no search_path, and
+-- names the schema of its operator.
+CREATE OR REPLACE FUNCTION mill.effective(options mill.task_options) RETURNS mill.effective_options
+LANGUAGE sql STABLE AS $$
+    SELECT ROW(
+        coalesce(options.max_attempts, CASE WHEN options.at_most_once THEN 1 ELSE 3 END),
+        coalesce(options.retry_interval, '10 seconds'),
+        coalesce(options.backoff, 'exponential'),
+        coalesce(options.jitter, options.backoff OPERATOR(pg_catalog.<>) 'fixed', true),
+        coalesce(options.mode, 'transaction'),
+        coalesce(options.at_most_once, false),
+        coalesce(options.external, false),
+        coalesce(options.explain, false))::mill.effective_options
+$$;
+COMMENT ON FUNCTION mill.effective IS 'Returns the options of a task with their defaults';
+GRANT EXECUTE ON FUNCTION mill.effective TO mill_worker, mill_viewer;
 
 CREATE OR REPLACE FUNCTION mill.read_labels(document jsonb, OUT tags text[], OUT metadata jsonb)
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -1846,21 +1898,40 @@ $$;
 COMMENT ON FUNCTION mill.check_traceparent IS
     'Raises an error if the document has a traceparent that does not have the form of W3C Trace Context';
 
+CREATE OR REPLACE FUNCTION mill.check_at_most_once(options mill.task_options) RETURNS void
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF options.mode IS DISTINCT FROM 'autocommit' OR options.max_attempts <> 1 THEN
+        RAISE EXCEPTION 'at_most_once requires mode autocommit and allows one attempt' USING ERRCODE = '23514';
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.check_at_most_once IS
+    'Raises an error if a task with these options cannot run at most once';
+
 CREATE OR REPLACE FUNCTION mill.read_options(document jsonb) RETURNS mill.task_options
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql STABLE AS $$
 DECLARE
     options mill.task_options;
-    -- Accepts the spelling of PostgreSQL, too: repeatable read.
-    isolation text := replace(lower(document->>'isolation'), ' ', '_');
+    isolation text;
 BEGIN
-    IF isolation <> ALL (enum_range(NULL::mill.isolation)::text[]) THEN
-        RAISE EXCEPTION 'isolation is "%"', document->>'isolation' USING ERRCODE = '22023',
-            HINT = format('Use one of %s.', array_to_string(enum_range(NULL::mill.isolation), ', '));
+    IF document ?| '{isolation,metadata,tags,traceparent}' THEN
+        PERFORM mill.check_traceparent(document);
+        -- Accepts the spelling of PostgreSQL, too: repeatable read.
+        isolation := replace(lower(document->>'isolation'), ' ', '_');
+        IF isolation <> ALL (enum_range(NULL::mill.isolation)::text[]) THEN
+            RAISE EXCEPTION 'isolation is "%"', document->>'isolation' USING ERRCODE = '22023',
+                HINT = format('Use one of %s.', array_to_string(enum_range(NULL::mill.isolation), ', '));
+        END IF;
+        options := jsonb_populate_record(NULL::mill.task_options,
+            document - '{tags,metadata}'::text[] || jsonb_build_object('isolation', isolation));
+        SELECT l.tags, l.metadata INTO options.tags, options.metadata FROM mill.read_labels(document) AS l;
+    ELSE
+        options := jsonb_populate_record(NULL::mill.task_options, document);
     END IF;
-    PERFORM mill.check_traceparent(document);
-    options := jsonb_populate_record(NULL::mill.task_options,
-        document - '{tags,metadata}'::text[] || jsonb_build_object('isolation', isolation));
-    SELECT l.tags, l.metadata INTO options.tags, options.metadata FROM mill.read_labels(document) AS l;
+    IF options.at_most_once THEN
+        PERFORM mill.check_at_most_once(options);
+    END IF;
     RETURN CASE WHEN NOT options IS NULL THEN options END;
 END
 $$;
@@ -1893,13 +1964,13 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION mill.task_option_names IS 'Returns the names of the attributes of mill.task_options';
 
-CREATE OR REPLACE FUNCTION mill.check_options(options jsonb) RETURNS void
+CREATE OR REPLACE FUNCTION mill.check_options(document jsonb, other_keys text[]) RETURNS void
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT mill.check_keys(options, mill.task_option_names())
+    SELECT mill.check_keys(document, ARRAY(SELECT k FROM unnest(other_keys || mill.task_option_names()) AS k ORDER BY k))
 $$;
 COMMENT ON FUNCTION mill.check_options IS
-    'Raises an error if the argument options of a task has an unknown key. A migration adds an option of tasks as a '
-    'new key of options, because it cannot add an argument while programs call the function';
+    'Raises an error if a document has a key that is neither an option of tasks nor one of these. A new option is a '
+    'new key, because a migration cannot add an argument while programs call the function';
 
 CREATE OR REPLACE FUNCTION mill.check_labels(options jsonb) RETURNS void
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -1919,22 +1990,13 @@ CREATE TABLE IF NOT EXISTS mill.tasks (
     session_started_at timestamptz,
     claimed_by uuid,
     token uuid,
-    retry_interval mill.retry_interval NOT NULL DEFAULT '10 seconds',
-    timeout mill.time_limit,
     state mill.state NOT NULL DEFAULT 'pending',
     priority mill.priority NOT NULL DEFAULT 'normal',
-    mode mill.mode NOT NULL DEFAULT 'transaction',
-    backoff mill.backoff NOT NULL DEFAULT 'exponential',
     attempt mill.attempt_count NOT NULL DEFAULT 0,
-    max_attempts mill.attempt_limit NOT NULL DEFAULT 3,
     failures mill.attempt_count NOT NULL DEFAULT 0,
     transient_failures mill.attempt_count NOT NULL DEFAULT 0,
     crashes mill.attempt_count NOT NULL DEFAULT 0,
     session_pid integer,
-    jitter boolean NOT NULL DEFAULT true,
-    at_most_once boolean NOT NULL DEFAULT false,
-    external boolean NOT NULL DEFAULT false,
-    explain boolean NOT NULL DEFAULT false,
     queue mill.queue_name NOT NULL DEFAULT 'default',
     name mill.label,
     key mill.label,
@@ -1952,8 +2014,6 @@ CREATE TABLE IF NOT EXISTS mill.tasks (
     receipt uuid,
     CONSTRAINT node_of_a_run CHECK (node IS NULL OR run_id IS NOT NULL),
     CONSTRAINT blocked_has_limit CHECK ((state = 'blocked') = (blocking_limit_id IS NOT NULL)),
-    CONSTRAINT at_most_once_runs_once
-        CHECK (NOT at_most_once OR (mode = 'autocommit' AND max_attempts = 1)),
     CONSTRAINT running_is_claimed CHECK (
         num_nonnulls(token, claimed_by, claimed_at, session_pid, session_started_at)
         = CASE WHEN state = 'running' THEN 5 ELSE 0 END),
@@ -1981,8 +2041,6 @@ COMMENT ON COLUMN mill.tasks.session_pid IS
 COMMENT ON COLUMN mill.tasks.session_started_at IS
     'backend_start of session_pid, which distinguishes that backend from a later one with the same pid';
 COMMENT ON COLUMN mill.tasks.attempt IS 'Number of the running attempt, or of the last one';
-COMMENT ON COLUMN mill.tasks.max_attempts IS
-    'Number of failed attempts after which the task fails; the first attempt counts too';
 COMMENT ON COLUMN mill.tasks.failures IS 'Attempts that failed or timed out';
 COMMENT ON COLUMN mill.tasks.transient_failures IS
     'Attempts that ended with a serialization failure, a deadlock or a lost connection. Up to a bound they do not '
@@ -1990,16 +2048,6 @@ COMMENT ON COLUMN mill.tasks.transient_failures IS
 COMMENT ON COLUMN mill.tasks.crashes IS
     'Attempts whose worker died, and crashes of the server while no other task could be the cause. Up to '
     'settings.max_crashes they do not count towards max_attempts';
-COMMENT ON COLUMN mill.tasks.jitter IS
-    'Whether the wait before a retry is drawn at random between zero and the full wait';
-COMMENT ON COLUMN mill.tasks.at_most_once IS
-    'Autocommit only: if it is not known whether an attempt ended, the task ends as unknown and is not retried '
-    'automatically';
-COMMENT ON COLUMN mill.tasks.external IS
-    'Whether the task has effects outside this cluster. If so, its claim is made durable before the statement '
-    'starts';
-COMMENT ON COLUMN mill.tasks.explain IS
-    'Whether the statement runs under EXPLAIN (ANALYZE, BUFFERS, WAL). The plan is stored instead of the rows';
 COMMENT ON COLUMN mill.tasks.key IS 'Deduplication key, unique among live tasks, see mill.dedup_keys';
 COMMENT ON COLUMN mill.tasks.concurrency_key IS
     'Tasks with the same key run one at a time, or as many of them at once as the limit of the key allows';
@@ -2048,10 +2096,12 @@ GRANT SELECT, UPDATE (state, blocking_limit_id, attempt, start_by, claimed_at, c
 CREATE OR REPLACE VIEW mill.visible_tasks AS
     -- A scalar subquery is evaluated once, a plain function call once per row.
     SELECT x.id, x.enqueued_at, x.due_at, x.claimed_at, x.session_started_at, x.claimed_by,
-        x.retry_interval, x.timeout, x.state, x.priority, x.mode, x.backoff, x.attempt, x.max_attempts,
-        x.failures, x.transient_failures, x.crashes, x.session_pid, x.jitter, x.at_most_once, x.external,
-        x.explain, x.queue, x.name, x.key, x.concurrency_key, x.group_name, x.run_id, x.node,
-        x.limits, x.blocking_limit_id, x.start_by,
+        (mill.effective(x.options)).retry_interval, (x.options).timeout, x.state, x.priority,
+        (mill.effective(x.options)).mode, (mill.effective(x.options)).backoff, x.attempt,
+        (mill.effective(x.options)).max_attempts, x.failures, x.transient_failures, x.crashes, x.session_pid,
+        (mill.effective(x.options)).jitter, (mill.effective(x.options)).at_most_once,
+        (mill.effective(x.options)).external, (mill.effective(x.options)).explain, x.queue, x.name, x.key,
+        x.concurrency_key, x.group_name, x.run_id, x.node, x.limits, x.blocking_limit_id, x.start_by,
         x.run_as,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.params END AS params,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.statement END AS statement,
@@ -2103,22 +2153,13 @@ CREATE TABLE IF NOT EXISTS mill.attempts (
     started_at timestamptz,
     worker_id uuid,
     token uuid,
-    retry_interval interval NOT NULL,
-    timeout interval,
     rows bigint,
     attempt integer NOT NULL,
     outcome mill.outcome NOT NULL,
     priority mill.priority NOT NULL,
-    mode mill.mode NOT NULL,
-    backoff mill.backoff NOT NULL,
-    max_attempts integer NOT NULL,
     session_pid integer,
     position integer,
     final boolean NOT NULL,
-    jitter boolean NOT NULL,
-    at_most_once boolean NOT NULL,
-    external boolean NOT NULL,
-    explain boolean NOT NULL DEFAULT false,
     queue text NOT NULL,
     name text,
     key text,
@@ -2172,9 +2213,12 @@ REVOKE INSERT ON mill.attempts FROM mill_worker;
 GRANT SELECT ON mill.attempts TO mill_worker;
 
 CREATE OR REPLACE VIEW mill.visible_attempts AS
-    SELECT x.finished_at, x.task_id, x.enqueued_at, x.due_at, x.started_at, x.worker_id, x.retry_interval,
-        x.timeout, x.rows, x.attempt, x.outcome, x.priority, x.mode, x.backoff, x.max_attempts,
-        x.session_pid, x.position, x.final, x.jitter, x.at_most_once, x.external, x.explain, x.queue, x.name, x.key,
+    SELECT x.finished_at, x.task_id, x.enqueued_at, x.due_at, x.started_at, x.worker_id,
+        (mill.effective(x.options)).retry_interval, (x.options).timeout, x.rows, x.attempt, x.outcome, x.priority,
+        (mill.effective(x.options)).mode, (mill.effective(x.options)).backoff,
+        (mill.effective(x.options)).max_attempts, x.session_pid, x.position, x.final,
+        (mill.effective(x.options)).jitter, (mill.effective(x.options)).at_most_once,
+        (mill.effective(x.options)).external, (mill.effective(x.options)).explain, x.queue, x.name, x.key,
         x.concurrency_key, x.group_name, x.run_id, x.node, x.sqlstate, x.run_as,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.message END AS message,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.detail END AS detail,
@@ -3707,39 +3751,74 @@ COMMENT ON FUNCTION mill.check_explain IS
     'Raises an error if EXPLAIN does not support the statement, or if the mode is not transaction. Checks only the '
     'first keyword of the statement. Whether there is only one statement is checked when the task runs';
 
-CREATE OR REPLACE FUNCTION mill.enqueue_many(
-    statements text[],
-    params jsonb[] DEFAULT NULL,
-    names text[] DEFAULT NULL,
-    queue text DEFAULT 'default',
-    priority mill.priority DEFAULT NULL,
-    due_at timestamptz DEFAULT NULL,
-    max_attempts integer DEFAULT NULL,
-    retry_interval interval DEFAULT '10 seconds',
-    backoff mill.backoff DEFAULT 'exponential',
-    jitter boolean DEFAULT NULL,
-    timeout interval DEFAULT NULL,
-    mode mill.mode DEFAULT 'transaction',
-    at_most_once boolean DEFAULT false,
-    external boolean DEFAULT false,
-    group_name text DEFAULT NULL,
-    run_id bigint DEFAULT NULL,
-    concurrency_key text DEFAULT NULL,
-    concurrency integer DEFAULT NULL,
-    profile uuid DEFAULT NULL,
-    explain boolean DEFAULT false,
-    options jsonb DEFAULT NULL
-) RETURNS SETOF bigint
+CREATE OR REPLACE FUNCTION mill.read_task(document jsonb, keys text[]) RETURNS mill.tasks
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    task mill.tasks;
+    rest CONSTANT jsonb := CASE WHEN jsonb_typeof(document) = 'object' THEN document - keys ELSE document END;
+BEGIN
+    IF rest <> '{}' THEN
+        -- For usual options, this list is faster than a look at the type.
+        IF jsonb_typeof(rest) <> 'object' OR rest - '{backoff,max_attempts,metadata,mode,retry_interval,tags,timeout,
+            traceparent}'::text[] <> '{}'
+        THEN
+            PERFORM mill.check_options(rest, keys);
+        END IF;
+        task.options := mill.read_options(rest);
+    END IF;
+    -- The checks of the columns' domains on a row without values would take longer.
+    task.run_as := '';
+    IF document IS NOT NULL THEN
+        task := jsonb_populate_record(task, document);
+        IF document->>'profile' IS NOT NULL THEN
+            task.run_as := mill.name_of_profile((document->>'profile')::uuid);
+        END IF;
+        IF document->>'due_in' IS NOT NULL THEN
+            task.due_at := now() + (document->>'due_in')::interval;
+        END IF;
+    END IF;
+    IF task.queue IS NULL THEN
+        task.queue := 'default';
+    END IF;
+    RETURN task;
+END
+$$;
+COMMENT ON FUNCTION mill.read_task IS
+    'Returns the columns and the options of a new task that the document has, for mill.submit, mill.enqueue_many '
+    'and mill.add_run_task. keys: allowed keys that are no options. Raises an error if another key is unknown or a '
+    'value is invalid';
+
+CREATE OR REPLACE FUNCTION mill.check_task(task mill.tasks, statement text) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF task.run_as <> '' THEN
+        PERFORM mill.check_routine(task.run_as, statement);
+    END IF;
+    IF (task.options).explain THEN
+        PERFORM mill.check_explain(statement, (task.options).mode);
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.check_task IS 'Raises an error if a new task with these options cannot have the statement';
+
+CREATE OR REPLACE FUNCTION mill.with_limits(task mill.tasks, concurrency integer) RETURNS mill.tasks
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    task.limits := mill.required_limits(task.queue, task.group_name, task.run_id, task.concurrency_key, concurrency);
+    task.priority := coalesce(task.priority,
+        (SELECT g.priority FROM mill.groups g WHERE g.name = task.group_name));
+    RETURN task;
+END
+$$;
+COMMENT ON FUNCTION mill.with_limits IS
+    'Returns a new task with its limits, and with the priority of its group if it has none';
+
+CREATE OR REPLACE FUNCTION mill.enqueue_many(statements text[], params jsonb[] DEFAULT NULL,
+    names text[] DEFAULT NULL, options jsonb DEFAULT NULL) RETURNS SETOF bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
-    queue_name text := coalesce(enqueue_many.queue, 'default');
-    wanted_group text := coalesce(enqueue_many.group_name, (SELECT s.default_group FROM mill.settings s));
-    chain bigint[];
-    group_priority mill.priority;
-    initial_state mill.state;
-    profile_name text := CASE WHEN profile IS NULL THEN '' ELSE mill.name_of_profile(profile) END;
-    stored mill.task_options;
+    task mill.tasks;
     resolve boolean;
 BEGIN
     IF cardinality(enqueue_many.params) <> cardinality(statements)
@@ -3756,45 +3835,32 @@ BEGIN
         statements := ARRAY(SELECT mill.check_statement(s.statement, s.params)
             FROM unnest(statements, enqueue_many.params) WITH ORDINALITY AS s(statement, params, n) ORDER BY s.n);
     END IF;
-    IF profile_name <> '' THEN
-        PERFORM mill.check_routine(profile_name, s.statement) FROM unnest(statements) AS s(statement);
+    task := mill.read_task(enqueue_many.options,
+        '{concurrency,concurrency_key,due_at,due_in,group_name,priority,profile,queue,run_id}');
+    task.group_name := coalesce(task.group_name, (SELECT s.default_group FROM mill.settings s));
+    IF task.run_as <> '' OR (task.options).explain THEN
+        PERFORM mill.check_task(task, s.statement) FROM unnest(statements) AS s(statement);
     END IF;
-    IF enqueue_many.explain THEN
-        PERFORM mill.check_explain(s.statement, enqueue_many.mode) FROM unnest(statements) AS s(statement);
-    END IF;
-    IF options IS NOT NULL THEN
-        PERFORM mill.check_options(options);
-        stored := mill.read_options(options);
-    END IF;
-    resolve := options IS NOT NULL
-        OR EXISTS (SELECT FROM mill.queues q WHERE q.name = queue_name AND NOT (q.store_params AND q.store_output));
-    IF num_nonnulls(wanted_group, enqueue_many.concurrency_key, enqueue_many.concurrency) > 0
-        OR EXISTS (SELECT FROM mill.limits l WHERE l.kind = 'queue' AND l.name = queue_name)
+    resolve := num_nonnulls((task.options).store_params, (task.options).store_output) > 0 OR EXISTS (SELECT
+        FROM mill.queues q WHERE q.name = task.queue AND NOT (q.store_params AND q.store_output));
+    IF num_nonnulls(task.group_name, task.concurrency_key, enqueue_many.options->>'concurrency') > 0
+        OR EXISTS (SELECT FROM mill.limits l WHERE l.kind = 'queue' AND l.name = task.queue)
     THEN
-        chain := mill.required_limits(queue_name, wanted_group, enqueue_many.run_id,
-            enqueue_many.concurrency_key, enqueue_many.concurrency);
-        SELECT g.priority INTO group_priority FROM mill.groups g WHERE g.name = wanted_group;
+        task := mill.with_limits(task, (enqueue_many.options->>'concurrency')::integer);
     END IF;
-    initial_state := mill.initial_state(enqueue_many.due_at, chain);
-    enqueue_many.priority := coalesce(enqueue_many.priority, group_priority, 'normal');
-    IF initial_state <> 'scheduled' AND cardinality(statements) > 0 THEN
-        PERFORM mill.wake_workers(mill.lane_bit(queue_name, enqueue_many.priority, profile_name));
+    task.state := mill.initial_state(task.due_at, task.limits);
+    task.priority := coalesce(task.priority, 'normal');
+    IF task.state <> 'scheduled' AND cardinality(statements) > 0 THEN
+        PERFORM mill.wake_workers(mill.lane_bit(task.queue, task.priority, task.run_as));
     END IF;
     RETURN QUERY
-        INSERT INTO mill.tasks (statement, params, name, queue, priority, due_at, state,
-            blocking_limit_id, max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once,
-            external, explain, concurrency_key, group_name, run_id, limits, run_as, options, receipt)
-        SELECT s.statement, s.params, s.name, queue_name, enqueue_many.priority,
-            coalesce(enqueue_many.due_at, clock_timestamp()), initial_state,
-            CASE WHEN initial_state = 'blocked' THEN chain[1] END,
-            coalesce(enqueue_many.max_attempts, CASE WHEN enqueue_many.at_most_once THEN 1 ELSE 3 END),
-            coalesce(enqueue_many.retry_interval, '10 seconds'), coalesce(enqueue_many.backoff, 'exponential'),
-            coalesce(enqueue_many.jitter, enqueue_many.backoff <> 'fixed', true), enqueue_many.timeout,
-            coalesce(enqueue_many.mode, 'transaction'), coalesce(enqueue_many.at_most_once, false),
-            coalesce(enqueue_many.external, false), coalesce(enqueue_many.explain, false), enqueue_many.concurrency_key,
-            wanted_group, enqueue_many.run_id, chain, profile_name,
-            CASE WHEN resolve THEN mill.resolve_options(stored, queue_name, s.params) END,
-            CASE WHEN profile_name <> '' THEN mill.new_receipt(profile_name) END
+        INSERT INTO mill.tasks (statement, params, name, queue, priority, due_at, state, blocking_limit_id,
+            concurrency_key, group_name, run_id, limits, run_as, options, receipt)
+        SELECT s.statement, s.params, s.name, task.queue, task.priority, coalesce(task.due_at, clock_timestamp()),
+            task.state, CASE WHEN task.state = 'blocked' THEN task.limits[1] END, task.concurrency_key,
+            task.group_name, task.run_id, task.limits, task.run_as,
+            CASE WHEN resolve THEN mill.resolve_options(task.options, task.queue, s.params) ELSE task.options END,
+            CASE WHEN task.run_as <> '' THEN mill.new_receipt(task.run_as) END
         FROM unnest(statements, enqueue_many.params, enqueue_many.names)
             WITH ORDINALITY AS s(statement, params, name, n)
         ORDER BY s.n
@@ -3802,11 +3868,96 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.enqueue_many IS
-    'Enqueues many tasks with the same options, in order. Returns their ids. The arguments are those of mill.enqueue, '
-    'except that profile => mill.profile(''name'') takes the place of run_as';
+    'Enqueues many tasks with the same options, in order. Returns their ids. options: as of mill.submit, without name '
+    'and key';
 GRANT EXECUTE ON FUNCTION mill.enqueue_many TO mill_producer;
 
-CREATE OR REPLACE FUNCTION mill.submit(
+CREATE OR REPLACE FUNCTION mill.claim_key(key text, task_id bigint) RETURNS bigint
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    live bigint;
+BEGIN
+    LOOP
+        -- Waits for a concurrent transaction that inserts the same key. The server shows the comment in the
+        -- context of the error of a deadlock.
+        INSERT INTO mill.dedup_keys AS k (key, task_id) VALUES (claim_key.key, claim_key.task_id) ON CONFLICT DO NOTHING
+            /* to avoid deadlocks, enqueue the keys of a transaction in ascending order */;
+        IF FOUND THEN
+            RETURN NULL;
+        END IF;
+        SELECT k.task_id INTO live FROM mill.dedup_keys k WHERE k.key = claim_key.key;
+        -- Otherwise, the task with this key finished in the meantime.
+        IF FOUND THEN
+            RETURN live;
+        END IF;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION mill.claim_key IS
+    'Gives the deduplication key to a new task and returns null, or returns the live task that has the key';
+
+CREATE OR REPLACE FUNCTION mill.submit(statement text, params jsonb DEFAULT NULL, options jsonb DEFAULT NULL,
+    OUT id bigint, OUT created boolean)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    task mill.tasks;
+    live bigint;
+    unusual boolean;
+    limited boolean;
+    unstored boolean;
+BEGIN
+    task := mill.read_task(options,
+        '{concurrency,concurrency_key,due_at,due_in,group_name,key,name,priority,profile,queue,run_id}');
+    -- Most tasks need no further check. A single query decides.
+    SELECT coalesce(task.group_name, s.default_group),
+            octet_length(statement) > s.statement_limit_bytes OR left(statement, 1000) !~ '[^[:space:]]'
+                OR strpos(statement, chr(65279)) > 0,
+            EXISTS (SELECT FROM mill.limits l WHERE l.kind = 'queue' AND l.name = task.queue),
+            EXISTS (SELECT FROM mill.queues q WHERE q.name = task.queue AND NOT (q.store_params AND q.store_output))
+        INTO task.group_name, unusual, limited, unstored FROM mill.settings s;
+    IF statement IS NULL OR unusual OR params IS NOT NULL THEN
+        statement := mill.check_statement(statement, params);
+    END IF;
+    IF limited OR num_nonnulls(task.group_name, task.concurrency_key, options->>'concurrency') > 0 THEN
+        task := mill.with_limits(task, (options->>'concurrency')::integer);
+    END IF;
+    IF task.run_as <> '' OR (task.options).explain THEN
+        PERFORM mill.check_task(task, statement);
+    END IF;
+    IF unstored OR num_nonnulls((task.options).store_params, (task.options).store_output) > 0 THEN
+        task.options := mill.resolve_options(task.options, task.queue, params);
+    END IF;
+    task.state := mill.initial_state(task.due_at, task.limits);
+    id := nextval('mill.tasks_id_seq');
+    IF task.key IS NOT NULL THEN
+        live := mill.claim_key(task.key, id);
+    END IF;
+    created := live IS NULL;
+    IF NOT created THEN
+        id := live;
+        RETURN;
+    END IF;
+    task.priority := coalesce(task.priority, 'normal');
+    IF task.state <> 'scheduled' THEN
+        PERFORM mill.wake_workers(mill.lane_bit(task.queue, task.priority, task.run_as));
+    END IF;
+    INSERT INTO mill.tasks (id, statement, params, name, queue, priority, due_at, state, blocking_limit_id, key,
+        concurrency_key, group_name, run_id, limits, run_as, options, receipt)
+    VALUES (id, statement, params, task.name, task.queue, task.priority, coalesce(task.due_at, clock_timestamp()),
+        task.state, CASE WHEN task.state = 'blocked' THEN task.limits[1] END, task.key, task.concurrency_key,
+        task.group_name, task.run_id, task.limits, task.run_as, task.options,
+        CASE WHEN task.run_as <> '' THEN mill.new_receipt(task.run_as) END);
+END
+$$;
+COMMENT ON FUNCTION mill.submit IS
+    'Enqueues one task, for programs. SQL sessions use mill.enqueue. options: {"name", "key", "queue", "priority", '
+    '"due_at", "due_in": "5 min", "group_name", "run_id", "concurrency_key", "concurrency", "profile": key returned by '
+    'mill.profile, and the attributes of mill.task_options}. created: whether a task was enqueued; false if a live '
+    'task has the key, and id is the id of that task';
+GRANT EXECUTE ON FUNCTION mill.submit TO mill_producer;
+
+CREATE OR REPLACE FUNCTION mill.enqueue(
     statement text,
     params jsonb DEFAULT NULL,
     name text DEFAULT NULL,
@@ -3826,126 +3977,27 @@ CREATE OR REPLACE FUNCTION mill.submit(
     run_id bigint DEFAULT NULL,
     concurrency_key text DEFAULT NULL,
     concurrency integer DEFAULT NULL,
-    profile uuid DEFAULT NULL,
-    explain boolean DEFAULT NULL,
-    options jsonb DEFAULT NULL,
-    OUT id bigint,
-    OUT created boolean
-)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-#variable_conflict use_variable
-DECLARE
-    chain bigint[];
-    group_priority mill.priority;
-    initial_state mill.state;
-    stored mill.task_options;
-    unusual boolean;
-    limited boolean;
-    unstored boolean;
-    profile_name text := '';
-BEGIN
-    queue := coalesce(queue, 'default');
-    -- Most tasks need no further check. A single query decides.
-    SELECT coalesce(group_name, s.default_group),
-            octet_length(statement) > s.statement_limit_bytes OR left(statement, 1000) !~ '[^[:space:]]'
-                OR strpos(statement, chr(65279)) > 0,
-            EXISTS (SELECT FROM mill.limits l WHERE l.kind = 'queue' AND l.name = queue),
-            EXISTS (SELECT FROM mill.queues q WHERE q.name = queue AND NOT (q.store_params AND q.store_output))
-        INTO group_name, unusual, limited, unstored FROM mill.settings s;
-    IF statement IS NULL OR unusual OR limited
-        OR num_nonnulls(params, group_name, concurrency_key, concurrency) > 0
-    THEN
-        statement := mill.check_statement(statement, params);
-        chain := mill.required_limits(queue, group_name, run_id, concurrency_key, concurrency);
-        SELECT g.priority INTO group_priority FROM mill.groups g WHERE g.name = group_name;
-    END IF;
-    IF explain THEN
-        PERFORM mill.check_explain(statement, mode);
-    END IF;
-    IF profile IS NOT NULL THEN
-        profile_name := mill.name_of_profile(profile);
-        PERFORM mill.check_routine(profile_name, statement);
-    END IF;
-    IF options IS NOT NULL THEN
-        PERFORM mill.check_options(options);
-        stored := mill.read_options(options);
-    END IF;
-    IF options IS NOT NULL OR unstored THEN
-        stored := mill.resolve_options(stored, queue, params);
-    END IF;
-    initial_state := mill.initial_state(due_at, chain);
-    id := nextval('mill.tasks_id_seq');
-    created := true;
-    IF key IS NOT NULL THEN
-        LOOP
-            -- Waits for a concurrent transaction that inserts the same key. The server shows the comment in the
-            -- context of the error of a deadlock.
-            INSERT INTO mill.dedup_keys AS k (key, task_id) VALUES (key, id) ON CONFLICT DO NOTHING
-                /* to avoid deadlocks, enqueue the keys of a transaction in ascending order */;
-            EXIT WHEN FOUND;
-            SELECT k.task_id, false INTO id, created FROM mill.dedup_keys k WHERE k.key = submit.key;
-            IF FOUND THEN
-                RETURN;
-            END IF;
-            -- The task with this key finished in the meantime.
-            id := nextval('mill.tasks_id_seq');
-            created := true;
-        END LOOP;
-    END IF;
-    priority := coalesce(priority, group_priority, 'normal');
-    IF initial_state <> 'scheduled' THEN
-        PERFORM mill.wake_workers(mill.lane_bit(queue, priority, profile_name));
-    END IF;
-    INSERT INTO mill.tasks (id, statement, params, name, queue, priority, due_at, state, blocking_limit_id,
-        max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once, external, explain, key,
-        concurrency_key, group_name, run_id, limits, run_as, options, receipt)
-    VALUES (id, statement, params, name, queue, priority, coalesce(due_at, clock_timestamp()), initial_state,
-        CASE WHEN initial_state = 'blocked' THEN chain[1] END,
-        coalesce(max_attempts, CASE WHEN at_most_once THEN 1 ELSE 3 END),
-        coalesce(retry_interval, '10 seconds'), coalesce(backoff, 'exponential'),
-        coalesce(jitter, backoff <> 'fixed', true), timeout, coalesce(mode, 'transaction'),
-        coalesce(at_most_once, false), coalesce(external, false), coalesce(explain, false),
-        key, concurrency_key, group_name,
-        run_id, chain, profile_name, stored, CASE WHEN profile IS NOT NULL THEN mill.new_receipt(profile_name) END);
-END
-$$;
-COMMENT ON FUNCTION mill.submit IS
-    'Enqueues one task, for programs. SQL sessions use mill.enqueue. created: whether a task was enqueued; false if a '
-    'live task has the key, and id is the id of that task. profile: a key returned by mill.profile';
-GRANT EXECUTE ON FUNCTION mill.submit TO mill_producer;
-
-CREATE OR REPLACE FUNCTION mill.enqueue(
-    statement text,
-    params jsonb DEFAULT NULL,
-    name text DEFAULT NULL,
-    queue text DEFAULT 'default',
-    priority mill.priority DEFAULT NULL,
-    due_at timestamptz DEFAULT NULL,
-    max_attempts integer DEFAULT NULL,
-    retry_interval interval DEFAULT '10 seconds',
-    backoff mill.backoff DEFAULT 'exponential',
-    jitter boolean DEFAULT NULL,
-    timeout interval DEFAULT NULL,
-    mode mill.mode DEFAULT 'transaction',
-    at_most_once boolean DEFAULT false,
-    external boolean DEFAULT false,
-    key text DEFAULT NULL,
-    group_name text DEFAULT NULL,
-    run_id bigint DEFAULT NULL,
-    concurrency_key text DEFAULT NULL,
-    concurrency integer DEFAULT NULL,
     run_as text DEFAULT NULL,
-    explain boolean DEFAULT false,
+    explain boolean DEFAULT NULL,
     options jsonb DEFAULT NULL
 ) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
     submitted record;
 BEGIN
-    SELECT s.id, s.created INTO submitted FROM mill.submit(statement, params, name, queue, priority,
-        due_at, max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once,
-        external, key, group_name, run_id, concurrency_key, concurrency,
-        CASE WHEN run_as IS NOT NULL THEN mill.profile(run_as) END, explain, options) s;
+    IF pg_catalog.num_nonnulls(name, queue, priority, due_at, max_attempts, retry_interval, backoff, jitter, timeout,
+        mode, at_most_once, external, key, group_name, run_id, concurrency_key, concurrency, run_as, explain)
+        OPERATOR(pg_catalog.>) 0
+    THEN
+        options := pg_catalog.jsonb_strip_nulls(pg_catalog.jsonb_build_object('name', name, 'queue', queue,
+            'priority', priority, 'due_at', due_at, 'max_attempts', max_attempts, 'retry_interval', retry_interval,
+            'backoff', backoff, 'jitter', jitter, 'timeout', timeout, 'mode', mode, 'at_most_once', at_most_once,
+            'external', external, 'key', key, 'group_name', group_name, 'run_id', run_id,
+            'concurrency_key', concurrency_key, 'concurrency', concurrency,
+            'profile', CASE WHEN run_as IS NOT NULL THEN mill.profile(run_as) END, 'explain', explain))
+            OPERATOR(pg_catalog.||) coalesce(options, '{}');
+    END IF;
+    SELECT s.id, s.created INTO submitted FROM mill.submit(statement, params, options) s;
     IF NOT submitted.created THEN
         RAISE NOTICE 'no task was submitted: task % with key "%" is live', submitted.id, key;
     END IF;
@@ -3954,7 +4006,8 @@ END
 $$;
 COMMENT ON FUNCTION mill.enqueue IS
     'Enqueues one task in the caller''s transaction. Returns its id. If a live task has the key, returns the id of '
-    'that task and raises a notice. options: {"tags": ["etl"], "metadata": {"owner": "bi"}}';
+    'that task and raises a notice. Null: the default, which docs/enqueue.md lists. options: {"tags": ["etl"], '
+    '"metadata": {"owner": "bi"}}, and other options, as of mill.submit';
 GRANT EXECUTE ON FUNCTION mill.enqueue TO mill_producer;
 
 -- schema/18_notifications.sql ---------------------------------------------------------------------
@@ -4189,8 +4242,9 @@ BEGIN
             'tags', nullif(coalesce((task.options).tags, '{}') || coalesce(of_run.tags, '{}'), '{}'))
             || CASE WHEN (task.options).metadata ? 'pgmill_subscription' THEN '{"from_subscription": true}'
                 ELSE '{}' END::jsonb,
-        jsonb_build_object('outcome', outcome, 'attempt', task.attempt, 'max_attempts', task.max_attempts,
-            'final', final, 'sqlstate', report->'sqlstate', 'message', left(report->>'message', 1000),
+        jsonb_build_object('outcome', outcome, 'attempt', task.attempt, 'max_attempts',
+            (mill.effective(task.options)).max_attempts, 'final', final, 'sqlstate', report->'sqlstate',
+            'message', left(report->>'message', 1000),
             'traceparent', (task.options).traceparent));
 END
 $$;
@@ -4247,11 +4301,9 @@ CREATE OR REPLACE FUNCTION mill.attempt_row(
 ) RETURNS SETOF mill.attempts
 LANGUAGE sql STABLE AS $$
     SELECT finished_at, task.id, task.enqueued_at, task.due_at, task.claimed_at, task.claimed_by, task.token,
-        task.retry_interval, task.timeout, rows, task.attempt, outcome, task.priority, task.mode, task.backoff,
-        task.max_attempts, task.session_pid, (report->>'position')::integer, final, task.jitter,
-        task.at_most_once, task.external, task.explain, task.queue, task.name, task.key, task.concurrency_key,
-        task.group_name, task.run_id, task.node, report->>'sqlstate', report->>'message', report->>'detail',
-        report->>'hint', report->>'context',
+        rows, task.attempt, outcome, task.priority, task.session_pid, (report->>'position')::integer, final,
+        task.queue, task.name, task.key, task.concurrency_key, task.group_name, task.run_id, task.node,
+        report->>'sqlstate', report->>'message', report->>'detail', report->>'hint', report->>'context',
         CASE WHEN (task.options).store_output IS NULL THEN report->'notices' END,
         CASE WHEN (task.options).store_output IS NULL THEN report->'result' END,
         -- A plan can contain the values of parameters.
@@ -4656,6 +4708,7 @@ DECLARE
     task mill.tasks;
     crash_cap integer;
     server_crash timestamptz;
+    once boolean;
     interrupted boolean;
     verdict text;
     ended mill.outcome;
@@ -4679,14 +4732,15 @@ BEGIN
         ORDER BY t.id LIMIT max_count FOR NO KEY UPDATE SKIP LOCKED
     LOOP
         -- 20: MAX_FREE_ATTEMPTS (crates/queue/src/transition/retry.rs).
-        interrupted := task.claimed_at < server_crash AND task.transient_failures < 20 AND NOT task.at_most_once;
-        ended := CASE WHEN task.at_most_once THEN 'unknown' WHEN interrupted THEN 'interrupted' ELSE 'lost' END;
+        once := (mill.effective(task.options)).at_most_once;
+        interrupted := task.claimed_at < server_crash AND task.transient_failures < 20 AND NOT once;
+        ended := CASE WHEN once THEN 'unknown' WHEN interrupted THEN 'interrupted' ELSE 'lost' END;
         verdict := CASE WHEN interrupted THEN 'transient'
-            WHEN task.at_most_once OR task.crashes + 1 >= crash_cap THEN 'final' ELSE 'crash' END;
+            WHEN once OR task.crashes + 1 >= crash_cap THEN 'final' ELSE 'crash' END;
         reclaim.task_id := task.id;
         reclaim.released := mill.fail(task.id, task.token, ended, verdict, '0', jsonb_build_object(
             'message', CASE WHEN interrupted THEN 'the server crashed, and the worker died'
-                WHEN task.at_most_once THEN 'the worker died; it is unknown whether the statement completed'
+                WHEN once THEN 'the worker died; it is unknown whether the statement completed'
                 WHEN verdict = 'final' THEN format('the worker died; the task has reached max_crashes (%s)', crash_cap)
                 ELSE 'the worker died' END)) = 'retried';
         RETURN NEXT;
@@ -4956,9 +5010,8 @@ BEGIN
             RAISE EXCEPTION 'there is no profile "%" that a role may use', subscription.run_as USING ERRCODE = '22023';
         END IF;
         PERFORM mill.submit(subscription.statement, params => jsonb_build_array(document),
-            name => left('notify ' || subscription.name, 128), queue => subscription.task_queue,
-            profile => found_key,
-            options => jsonb_build_object('metadata',
+            options => jsonb_build_object('name', left('notify ' || subscription.name, 128),
+                'queue', subscription.task_queue, 'profile', found_key, 'metadata',
                 jsonb_build_object('pgmill_subscription', left(subscription.name, 512))));
     END IF;
 END
@@ -5855,9 +5908,16 @@ DECLARE
     result mill.tasks;
 BEGIN
     PERFORM mill.check_keys(changes, '{due_at,group,max_attempts,params,priority,queue,timeout}');
-    -- The domains of the columns check the values.
+    -- The domains of columns and attributes check the values.
     result := jsonb_populate_record(task, changes - 'group' || CASE WHEN changes ? 'group'
         THEN jsonb_build_object('group_name', changes->'group') ELSE '{}' END);
+    IF changes ?| '{max_attempts,timeout}' THEN
+        result.options := jsonb_populate_record(task.options, changes);
+        IF (result.options).at_most_once THEN
+            PERFORM mill.check_at_most_once(result.options);
+        END IF;
+        result.options := CASE WHEN NOT result.options IS NULL THEN result.options END;
+    END IF;
     IF changes ? 'priority' AND result.priority IS NULL THEN
         result.priority := coalesce((SELECT g.priority FROM mill.groups g WHERE g.name = result.group_name), 'normal');
     END IF;
@@ -5882,7 +5942,8 @@ CREATE OR REPLACE FUNCTION mill.changeable(task mill.tasks) RETURNS jsonb
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     -- The audit is kept longer than history and is open to viewers, so it gets a hash of the params.
     SELECT jsonb_build_object('queue', task.queue, 'priority', task.priority, 'due_at', task.due_at, 'params_md5',
-        md5(task.params::text), 'max_attempts', task.max_attempts, 'timeout', task.timeout, 'group', task.group_name)
+        md5(task.params::text), 'max_attempts', (mill.effective(task.options)).max_attempts,
+        'timeout', (task.options).timeout, 'group', task.group_name)
 $$;
 COMMENT ON FUNCTION mill.changeable IS 'Returns the options of a task that mill.change_task can change, for its audit';
 
@@ -5919,17 +5980,16 @@ BEGIN
         result.start_by := NULL;
     END IF;
     UPDATE mill.tasks t SET priority = result.priority, queue = result.queue, due_at = result.due_at,
-            params = result.params, options = result.options, max_attempts = result.max_attempts,
-            timeout = result.timeout, group_name = result.group_name, limits = result.limits, state = result.state,
-            blocking_limit_id = result.blocking_limit_id, start_by = result.start_by
+            params = result.params, options = result.options, group_name = result.group_name,
+            limits = result.limits, state = result.state, blocking_limit_id = result.blocking_limit_id,
+            start_by = result.start_by
         WHERE t.id = task.id;
     IF task.node IS NOT NULL THEN
         -- A retry in the run copies the task from here. mill.advance_run relies on the lock.
         PERFORM FROM mill.runs r WHERE r.id = task.run_id FOR NO KEY UPDATE;
         UPDATE mill.run_tasks r SET priority = result.priority, queue = result.queue, options = result.options,
                 params = CASE WHEN changes ? 'params' THEN result.params ELSE r.params END,
-                takes_results = r.takes_results AND NOT changes ? 'params', max_attempts = result.max_attempts,
-                timeout = result.timeout, group_name = result.group_name
+                takes_results = r.takes_results AND NOT changes ? 'params', group_name = result.group_name
             WHERE r.run_id = task.run_id AND r.node = task.node;
     END IF;
     PERFORM mill.record_change('change_task', 'task ' || task.id, before, after);
@@ -6072,25 +6132,15 @@ CREATE TABLE IF NOT EXISTS mill.job_tasks (
     priority mill.priority,
     group_name mill.label,
     concurrency_key mill.label,
-    max_attempts mill.attempt_limit NOT NULL DEFAULT 3,
-    retry_interval mill.retry_interval NOT NULL DEFAULT '10 seconds',
-    backoff mill.backoff NOT NULL DEFAULT 'exponential',
-    jitter boolean NOT NULL DEFAULT true,
-    timeout mill.time_limit,
     expected_duration interval CONSTRAINT expected_duration_range
         CHECK (expected_duration BETWEEN '1 millisecond' AND '365 days'),
-    mode mill.mode NOT NULL DEFAULT 'transaction',
-    at_most_once boolean NOT NULL DEFAULT false,
-    external boolean NOT NULL DEFAULT false,
     options mill.task_options,
     join_mode mill.join_mode NOT NULL DEFAULT 'all',
     ignore_failure boolean NOT NULL DEFAULT false,
     approval boolean NOT NULL DEFAULT false,
     approval_note text,
     disabled_at timestamptz,
-    PRIMARY KEY (job, name),
-    CONSTRAINT at_most_once_runs_once
-        CHECK (NOT at_most_once OR (mode = 'autocommit' AND max_attempts = 1))
+    PRIMARY KEY (job, name)
 );
 COMMENT ON TABLE mill.job_tasks IS 'Tasks of jobs';
 COMMENT ON COLUMN mill.job_tasks.params IS
@@ -6106,8 +6156,10 @@ COMMENT ON COLUMN mill.job_tasks.enabled IS
 
 CREATE OR REPLACE VIEW mill.visible_job_tasks AS
     SELECT x.job, x.name, x.description, x.queue, x.priority, x.group_name, x.concurrency_key,
-        x.max_attempts, x.retry_interval, x.backoff, x.jitter, x.timeout, x.mode, x.at_most_once,
-        x.external, x.ignore_failure, x.join_mode, x.run_as, x.disabled_at,
+        (mill.effective(x.options)).max_attempts, (mill.effective(x.options)).retry_interval,
+        (mill.effective(x.options)).backoff, (mill.effective(x.options)).jitter, (x.options).timeout,
+        (mill.effective(x.options)).mode, (mill.effective(x.options)).at_most_once,
+        (mill.effective(x.options)).external, x.ignore_failure, x.join_mode, x.run_as, x.disabled_at,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.statement END AS statement,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.params END AS params,
         (x.options).tags, (x.options).metadata, x.options, x.enabled, x.expected_duration,
@@ -6145,8 +6197,9 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         'tags', j.tags, 'metadata', j.metadata, 'expected_duration', j.expected_duration, 'deadline', j.deadline,
         'run_timeout', j.run_timeout,
         'tasks', (SELECT coalesce(jsonb_agg(mill.without_nulls(
-                to_jsonb(t) - ARRAY['job', 'disabled_at', 'group_name', 'join_mode', 'options']
-                || coalesce(to_jsonb(t.options), '{}') || jsonb_build_object(
+                coalesce(to_jsonb(t.options), '{}')
+                || to_jsonb(t) - ARRAY['job', 'disabled_at', 'group_name', 'join_mode', 'options']
+                || jsonb_build_object(
                     'group', t.group_name, 'join', t.join_mode, 'run_as', nullif(t.run_as, ''),
                     'after', (SELECT jsonb_agg(jsonb_build_object('task', e.parent, 'expected', e.expected)
                             ORDER BY e.parent)
@@ -6214,20 +6267,16 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     unknown text;
     parent jsonb;
-    put mill.job_tasks := jsonb_populate_record(NULL::mill.job_tasks, '{"queue": "default", "max_attempts": 3,
-        "retry_interval": "10 seconds", "backoff": "exponential", "mode": "transaction",
-        "at_most_once": false, "external": false, "ignore_failure": false, "join_mode": "all", "run_as": "",
-        "approval": false}'
-        || jsonb_build_object('job', job));
+    put mill.job_tasks := jsonb_populate_record(NULL::mill.job_tasks, '{"queue": "default", "ignore_failure": false,
+        "join_mode": "all", "run_as": "", "approval": false}' || jsonb_build_object('job', job));
 BEGIN
     task := mill.with_max_attempts(task);
-    put.jitter := task->>'backoff' IS DISTINCT FROM 'fixed';
     put.enabled := coalesce((SELECT t.enabled FROM mill.job_tasks t
         WHERE t.job = set_job_task.job AND t.name = task->>'name'), true);
     -- The key of every other setting is the name of its column.
     SELECT k INTO unknown FROM jsonb_object_keys(task) AS k WHERE k NOT IN ('group', 'join', 'after')
-        -- The tasks of a run have the traceparent of the run.
-        AND (k <> ALL (mill.task_option_names()) OR k = 'traceparent')
+        -- The tasks of a run have the traceparent of the run, and no plan.
+        AND (k <> ALL (mill.task_option_names()) OR k IN ('explain', 'traceparent'))
         AND (k IN ('job', 'disabled_at', 'group_name', 'join_mode', 'options') OR NOT EXISTS (SELECT FROM pg_attribute a
             WHERE a.attrelid = 'mill.job_tasks'::regclass AND a.attname = k AND a.attnum > 0 AND NOT a.attisdropped));
     IF FOUND THEN
@@ -6239,9 +6288,6 @@ BEGIN
     PERFORM mill.lock_group(task->>'group') WHERE task ? 'group';
     PERFORM mill.check_profile(task->>'run_as'), mill.check_routine(task->>'run_as', task->>'statement')
         WHERE task ? 'run_as';
-    IF (task->>'at_most_once')::boolean THEN
-        put.max_attempts := 1;
-    END IF;
     put := jsonb_populate_record(put, mill.without_nulls(task - ARRAY['group', 'join', 'after']
         || jsonb_build_object('group_name', task->'group', 'join_mode', task->'join')));
     put.options := mill.read_options(task);
@@ -6390,6 +6436,39 @@ $$;
 COMMENT ON FUNCTION mill.check_job IS
     'Raises an error if a job cannot run: unknown parents, results of tasks that it does not wait for, or a cycle';
 
+CREATE OR REPLACE FUNCTION mill.set_job_tasks(job text, tasks jsonb, defaults jsonb) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    names text[];
+    task jsonb;
+    problem text;
+    hint text;
+BEGIN
+    SELECT array_agg(t.value->>'name') INTO names FROM jsonb_array_elements(tasks) AS t;
+    UPDATE mill.job_tasks t SET disabled_at = now()
+        WHERE t.job = set_job_tasks.job AND t.disabled_at IS NULL AND t.name <> ALL (coalesce(names, '{}'));
+    UPDATE mill.job_edges e SET disabled_at = now() WHERE e.job = set_job_tasks.job AND e.disabled_at IS NULL;
+    SELECT n INTO problem FROM unnest(names) AS n GROUP BY n HAVING count(*) > 1 LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'job "%" has two tasks named "%"', job, problem
+            USING ERRCODE = '22023', TABLE = job, COLUMN = coalesce(problem, '');
+    END IF;
+    FOR task IN SELECT t.value FROM jsonb_array_elements(tasks) AS t LOOP
+        BEGIN
+            PERFORM mill.set_job_task(job, CASE WHEN task->'at_most_once' = 'true' THEN defaults - 'max_attempts'
+                ELSE defaults END || mill.with_max_attempts(task));
+        EXCEPTION WHEN data_exception OR integrity_constraint_violation OR program_limit_exceeded THEN
+            GET STACKED DIAGNOSTICS problem = MESSAGE_TEXT, hint = PG_EXCEPTION_HINT;
+            RAISE EXCEPTION 'task "%" of job "%": %', task->>'name', job, problem
+                USING ERRCODE = '22023', TABLE = job, COLUMN = coalesce(task->>'name', ''),
+                    HINT = coalesce(nullif(hint, ''), 'See docs/runs.md for the settings of a task of a job.');
+        END;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION mill.set_job_tasks IS
+    'Replaces the tasks and edges of a job, for mill.put_job. defaults: settings of tasks that do not set them';
+
 CREATE OR REPLACE FUNCTION mill.put_job(name text, tasks jsonb, description text, category text, frequency text,
     priority mill.priority, enabled boolean, options jsonb) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -6398,10 +6477,6 @@ DECLARE
     before jsonb;
     kept text;
     labels record;
-    task jsonb;
-    problem text;
-    hint text;
-    names text[];
     defaults jsonb := mill.with_max_attempts(coalesce(options->'task_defaults', '{}'));
 BEGIN
     IF jsonb_typeof(tasks) IS DISTINCT FROM 'array' THEN
@@ -6439,26 +6514,7 @@ BEGIN
                 (options->>'deadline')::interval, (options->>'run_timeout')::interval);
         kept := name;
     END IF;
-    SELECT array_agg(t.value->>'name') INTO names FROM jsonb_array_elements(tasks) AS t;
-    UPDATE mill.job_tasks t SET disabled_at = now()
-        WHERE t.job = kept AND t.disabled_at IS NULL AND t.name <> ALL (coalesce(names, '{}'));
-    UPDATE mill.job_edges e SET disabled_at = now() WHERE e.job = kept AND e.disabled_at IS NULL;
-    SELECT n INTO problem FROM unnest(names) AS n GROUP BY n HAVING count(*) > 1 LIMIT 1;
-    IF FOUND THEN
-        RAISE EXCEPTION 'job "%" has two tasks named "%"', kept, problem
-            USING ERRCODE = '22023', TABLE = kept, COLUMN = coalesce(problem, '');
-    END IF;
-    FOR task IN SELECT t.value FROM jsonb_array_elements(tasks) AS t LOOP
-        BEGIN
-            PERFORM mill.set_job_task(kept, CASE WHEN task->'at_most_once' = 'true' THEN defaults - 'max_attempts'
-                ELSE defaults END || mill.with_max_attempts(task));
-        EXCEPTION WHEN data_exception OR integrity_constraint_violation OR program_limit_exceeded THEN
-            GET STACKED DIAGNOSTICS problem = MESSAGE_TEXT, hint = PG_EXCEPTION_HINT;
-            RAISE EXCEPTION 'task "%" of job "%": %', task->>'name', kept, problem
-                USING ERRCODE = '22023', TABLE = kept, COLUMN = coalesce(task->>'name', ''),
-                    HINT = coalesce(nullif(hint, ''), 'See docs/runs.md for the settings of a task of a job.');
-        END;
-    END LOOP;
+    PERFORM mill.set_job_tasks(kept, tasks, defaults);
     PERFORM mill.check_job(kept);
     IF mill.job_definition(kept) IS NOT DISTINCT FROM before THEN
         RETURN false;
@@ -7483,30 +7539,22 @@ CREATE TABLE IF NOT EXISTS mill.run_tasks (
     finished_at timestamptz,
     approval_since timestamptz,
     rows bigint,
-    retry_interval mill.retry_interval NOT NULL,
-    timeout mill.time_limit,
     expected_duration interval,
     state mill.run_task_state NOT NULL DEFAULT 'waiting',
     outcome mill.outcome,
     priority mill.priority,
-    mode mill.mode NOT NULL,
-    backoff mill.backoff NOT NULL,
     join_mode mill.join_mode NOT NULL DEFAULT 'all',
     parents integer NOT NULL DEFAULT 0,
     satisfied integer NOT NULL DEFAULT 0,
     unsatisfied integer NOT NULL DEFAULT 0,
     attempts integer NOT NULL DEFAULT 0,
     session_pid integer,
-    max_attempts mill.attempt_limit NOT NULL,
     parent_failed boolean NOT NULL DEFAULT false,
     pending_propagation boolean NOT NULL DEFAULT false,
     takes_results boolean NOT NULL DEFAULT false,
     ignore_failure boolean NOT NULL DEFAULT false,
     approval boolean NOT NULL DEFAULT false,
     approved boolean,
-    jitter boolean NOT NULL,
-    at_most_once boolean NOT NULL,
-    external boolean NOT NULL,
     queue mill.queue_name NOT NULL,
     name mill.label NOT NULL,
     job mill.label,
@@ -7521,9 +7569,7 @@ CREATE TABLE IF NOT EXISTS mill.run_tasks (
     statement mill.statement NOT NULL,
     options mill.task_options,
     PRIMARY KEY (run_id, node),
-    CONSTRAINT run_tasks_name UNIQUE (name, run_id),
-    CONSTRAINT run_at_most_once_runs_once
-        CHECK (NOT at_most_once OR (mode = 'autocommit' AND max_attempts = 1))
+    CONSTRAINT run_tasks_name UNIQUE (name, run_id)
 ) WITH (fillfactor = 80, toast_tuple_target = 512, autovacuum_vacuum_scale_factor = 0.05,
     autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
 COMMENT ON TABLE mill.run_tasks IS 'Tasks of runs, frozen at the start of the run';
@@ -7618,28 +7664,13 @@ COMMENT ON FUNCTION mill.lock_groups IS
     'As mill.lock_group, for the groups of these tasks of a run (nodes null: of all). Without its group, a task could '
     'never be released, and no advance of its run could succeed';
 
-CREATE OR REPLACE FUNCTION mill.create_run(jobs text[], params jsonb, schedule mill.schedules,
-    fire_at timestamptz, reason text, options jsonb, OUT run_id bigint, OUT dropped text[])
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
--- Statistics may not cover a new job. Without nested loops, the planner cannot join two large sets with one.
-SET enable_nestloop = off SET jit = off AS $$
+CREATE OR REPLACE FUNCTION mill.insert_run(wanted text[], params jsonb, schedule mill.schedules, fire_at timestamptz,
+    reason text, options jsonb) RETURNS bigint
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_nestloop = off SET jit = off AS $$
 #variable_conflict use_variable
 DECLARE
-    wanted text[];
-    count integer;
-    offered jsonb := '{}';
-    default_group text := (SELECT s.default_group FROM mill.settings s);
+    run_id bigint;
 BEGIN
-    IF jsonb_typeof(params) IS DISTINCT FROM 'object' THEN
-        RAISE EXCEPTION 'params must be a JSON object' USING ERRCODE = '22023';
-    END IF;
-    PERFORM mill.check_size('params of the run are', params), mill.check_durations(options),
-        mill.check_labels(options - '{run_timeout,traceparent}'::text[]), mill.check_traceparent(options);
-    wanted := mill.runnable_jobs(jobs);
-    IF schedule.id IS NOT NULL THEN
-        offered := jsonb_build_object('schedule', schedule.name, 'reason', reason,
-            'fire_at', to_char(fire_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'));
-    END IF;
     WITH given (tags, metadata, precedence) AS (
         SELECT j.tags, j.metadata, array_position(wanted, j.name::text) FROM mill.jobs j WHERE j.name = ANY (wanted)
         UNION ALL SELECT schedule.tags, schedule.metadata, cardinality(wanted) + 1
@@ -7654,7 +7685,20 @@ BEGIN
             (SELECT jsonb_object_agg(e.key, e.value ORDER BY g.precedence) FROM given g, jsonb_each(g.metadata) AS e)
         FROM mill.declared_durations(wanted, schedule) AS d, clock_timestamp() AS c(now)
         RETURNING runs.id INTO run_id;
+    RETURN run_id;
+END
+$$;
+COMMENT ON FUNCTION mill.insert_run IS 'Inserts the row of a run, for mill.create_run. Returns its id';
 
+CREATE OR REPLACE FUNCTION mill.copy_jobs(run_id bigint, wanted text[], params jsonb, overrides jsonb,
+    OUT count bigint, OUT dropped text[])
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+-- Statistics may not cover a new job. Without nested loops, the planner cannot join two large sets with one.
+SET enable_nestloop = off SET jit = off AS $$
+#variable_conflict use_variable
+DECLARE
+    default_group CONSTANT text := (SELECT s.default_group FROM mill.settings s);
+BEGIN
     WITH chosen AS MATERIALIZED (
         -- A task that several jobs contain is included once, from the job that gives it the highest
         -- priority.
@@ -7683,21 +7727,17 @@ BEGIN
         SELECT run_id, e.parent, e.child, e.expected FROM edge e WHERE e.parent IS NOT NULL
     ), put AS (
         INSERT INTO mill.run_tasks (run_id, node, name, job, statement, params, takes_results, queue, priority,
-            group_name, concurrency_key, max_attempts, retry_interval, backoff, jitter, timeout, mode,
-            at_most_once, external, ignore_failure, join_mode, run_as, parents, state, options, expected_duration,
-            approval, approval_note)
-        SELECT run_id, n.node, n.name, n.job, n.statement, mill.substitute_params(n.params, offered || params),
+            group_name, concurrency_key, ignore_failure, join_mode, run_as, parents, state, options,
+            expected_duration, approval, approval_note)
+        SELECT run_id, n.node, n.name, n.job, n.statement, mill.substitute_params(n.params, params),
             coalesce(n.params @? '$[*]."$result"', false), n.queue, n.chosen_priority, n.chosen_group,
-            n.concurrency_key,
-            CASE WHEN n.at_most_once THEN 1 ELSE coalesce(schedule.max_attempts, n.max_attempts) END,
-            coalesce(schedule.retry_interval, n.retry_interval), n.backoff, n.jitter, n.timeout, n.mode,
-            n.at_most_once, n.external, n.ignore_failure, n.join_mode, n.run_as, coalesce(p.parents, 0),
+            n.concurrency_key, n.ignore_failure, n.join_mode, n.run_as, coalesce(p.parents, 0),
             CASE WHEN p.parents > 0 THEN 'waiting' ELSE 'ready' END::mill.run_task_state,
-            CASE WHEN NOT n.options IS NULL OR NOT (q.store_params AND q.store_output) OR options ? 'traceparent'
+            CASE WHEN NOT n.options IS NULL OR NOT (q.store_params AND q.store_output) OR overrides <> '{}'
                 THEN mill.resolve_options(jsonb_populate_record(n.options,
-                    jsonb_build_object('traceparent', options->'traceparent')), n.queue, n.params) END,
-            n.expected_duration,
-            n.approval, n.approval_note
+                    CASE WHEN (n.options).at_most_once THEN overrides - 'max_attempts' ELSE overrides END),
+                    n.queue, n.params) END,
+            n.expected_duration, n.approval, n.approval_note
         FROM numbered n LEFT JOIN mill.queues q ON q.name = n.queue
             LEFT JOIN (SELECT e.child, count(e.parent)::integer AS parents FROM edge e GROUP BY e.child) AS p
                 ON p.child = n.node
@@ -7706,6 +7746,36 @@ BEGIN
     SELECT (SELECT count(*) FROM put), (SELECT array_agg(e.parent_name || ' > ' || e.child_name
             ORDER BY e.parent_name, e.child_name) FROM edge e WHERE e.parent IS NULL)
         INTO count, dropped;
+END
+$$;
+COMMENT ON FUNCTION mill.copy_jobs IS
+    'Copies the tasks and edges of these jobs into a run, for mill.create_run. overrides: options that take precedence '
+    'over those of the tasks. Returns the number of tasks, and the edges that are left out';
+
+CREATE OR REPLACE FUNCTION mill.create_run(jobs text[], params jsonb, schedule mill.schedules,
+    fire_at timestamptz, reason text, options jsonb, OUT run_id bigint, OUT dropped text[])
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_nestloop = off SET jit = off AS $$
+#variable_conflict use_variable
+DECLARE
+    wanted text[];
+    count bigint;
+    offered jsonb := '{}';
+BEGIN
+    IF jsonb_typeof(params) IS DISTINCT FROM 'object' THEN
+        RAISE EXCEPTION 'params must be a JSON object' USING ERRCODE = '22023';
+    END IF;
+    PERFORM mill.check_size('params of the run are', params), mill.check_durations(options),
+        mill.check_labels(options - '{run_timeout,traceparent}'::text[]), mill.check_traceparent(options);
+    wanted := mill.runnable_jobs(jobs);
+    IF schedule.id IS NOT NULL THEN
+        offered := jsonb_build_object('schedule', schedule.name, 'reason', reason,
+            'fire_at', to_char(fire_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'));
+    END IF;
+    run_id := mill.insert_run(wanted, params, schedule, fire_at, reason, options);
+    SELECT c.count, c.dropped INTO count, dropped
+        FROM mill.copy_jobs(run_id, wanted, offered || params, jsonb_strip_nulls(jsonb_build_object(
+            'traceparent', options->'traceparent', 'max_attempts', schedule.max_attempts,
+            'retry_interval', schedule.retry_interval))) AS c;
     IF count = 0 THEN
         RAISE EXCEPTION 'no enabled task in %', array_to_string(wanted, ', ') USING ERRCODE = '22023';
     END IF;
@@ -7840,21 +7910,59 @@ $$;
 COMMENT ON FUNCTION mill.is_upstream_of IS
     'Returns whether target depends on origin in a run, directly or indirectly, or is the same task';
 
+CREATE OR REPLACE FUNCTION mill.add_run_edges(run_id bigint, added mill.run_tasks, self mill.tasks, after text[],
+    before text[]) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    other mill.run_tasks;
+    named text;
+BEGIN
+    FOREACH named IN ARRAY after || before LOOP
+        SELECT t.* INTO other FROM mill.run_tasks t WHERE t.run_id = add_run_edges.run_id AND t.name = named;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'run % has no task "%"', run_id, named USING ERRCODE = '22023';
+        ELSIF named = ANY (after) THEN
+            INSERT INTO mill.run_edges (run_id, parent, child, expected)
+                VALUES (run_id, other.node, added.node, 'succeeded');
+        -- A task that waits for the calling task cannot start before the calling task commits, and the
+        -- new task appears with that commit.
+        ELSIF other.state <> 'waiting'
+            OR self.node IS NOT NULL AND (other.node = self.node
+                OR NOT mill.is_upstream_of(run_id, self.node, other.node))
+        THEN
+            RAISE EXCEPTION 'task "%" does not wait for the calling task and could start before "%" is added',
+                named, added.name
+                USING ERRCODE = '55000';
+        ELSE
+            INSERT INTO mill.run_edges (run_id, parent, child, expected)
+                VALUES (run_id, added.node, other.node, 'succeeded');
+            IF self.node IS NULL THEN
+                -- The parents that the other task had so far may have ended. An advance that has not reached
+                -- the event of the new task must not release it.
+                UPDATE mill.run_tasks t SET parents = t.parents + 1
+                    WHERE t.run_id = add_run_edges.run_id AND t.node = other.node;
+            END IF;
+            IF mill.is_upstream_of(run_id, other.node, added.node) THEN
+                RAISE EXCEPTION 'task "%" would wait for itself', added.name USING ERRCODE = '22023';
+            END IF;
+        END IF;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION mill.add_run_edges IS
+    'Inserts the edges of a task that is added to a run, for mill.add_run_task. self: the calling task';
+
 CREATE OR REPLACE FUNCTION mill.add_run_task(name text, statement text, params jsonb DEFAULT NULL,
-    after text[] DEFAULT '{}', before text[] DEFAULT '{}', queue text DEFAULT 'default',
-    priority mill.priority DEFAULT NULL, group_name text DEFAULT NULL, concurrency_key text DEFAULT NULL,
-    max_attempts integer DEFAULT 3, retry_interval interval DEFAULT '10 seconds',
-    backoff mill.backoff DEFAULT 'exponential', jitter boolean DEFAULT NULL, timeout interval DEFAULT NULL,
-    mode mill.mode DEFAULT 'transaction', ignore_failure boolean DEFAULT false,
+    after text[] DEFAULT '{}', before text[] DEFAULT '{}', ignore_failure boolean DEFAULT false,
     run_id bigint DEFAULT NULL, options jsonb DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
     self mill.tasks;
     run mill.runs;
-    new_node bigint := nextval('mill.added_nodes');
-    other mill.run_tasks;
-    named text;
+    task mill.tasks;
+    added mill.run_tasks;
 BEGIN
     SELECT t.* INTO self FROM mill.tasks t
         WHERE t.id = nullif(current_setting('mill.task_id', true), '')::bigint AND t.node IS NOT NULL;
@@ -7872,59 +7980,30 @@ BEGIN
         RAISE EXCEPTION 'run % is not in progress', run_id USING ERRCODE = '55000';
     END IF;
     statement := mill.check_statement(statement, params);
-    PERFORM mill.check_options(options);
-    options := jsonb_build_object('traceparent', (self.options).traceparent) || coalesce(options, '{}');
-    group_name := coalesce(group_name, (SELECT s.default_group FROM mill.settings s));
-    PERFORM mill.lock_group(group_name) WHERE group_name IS NOT NULL;
+    task := mill.read_task(jsonb_build_object('traceparent', (self.options).traceparent) || coalesce(options, '{}'),
+        '{concurrency_key,group_name,priority,queue}');
+    task.group_name := coalesce(task.group_name, (SELECT s.default_group FROM mill.settings s));
+    PERFORM mill.lock_group(task.group_name) WHERE task.group_name IS NOT NULL;
+    PERFORM mill.check_task(task, statement);
     INSERT INTO mill.run_tasks (run_id, node, name, statement, params, queue, priority, group_name,
-        concurrency_key, max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once, external,
-        ignore_failure, parents, options, propagated_to, added_by)
-    VALUES (run_id, new_node, name, statement, params, queue,
-        coalesce(priority, (SELECT g.priority FROM mill.groups g WHERE g.name = group_name)), group_name,
-        concurrency_key, max_attempts, retry_interval, backoff, coalesce(jitter, backoff <> 'fixed'), timeout, mode,
-        false, false, ignore_failure, cardinality(after),
-        mill.resolve_options(mill.read_options(options), queue, params), -1, self.node)
-    ON CONFLICT ON CONSTRAINT run_tasks_name DO NOTHING;
+        concurrency_key, ignore_failure, parents, options, propagated_to, added_by)
+    VALUES (run_id, nextval('mill.added_nodes'), name, statement, params, task.queue,
+        coalesce(task.priority, (SELECT g.priority FROM mill.groups g WHERE g.name = task.group_name)),
+        task.group_name, task.concurrency_key, ignore_failure, cardinality(after),
+        mill.resolve_options(task.options, task.queue, params), -1, self.node)
+    ON CONFLICT ON CONSTRAINT run_tasks_name DO NOTHING RETURNING run_tasks.* INTO added;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'run % already has a task "%"', run_id, name USING ERRCODE = '23505';
     END IF;
-    FOREACH named IN ARRAY after || before LOOP
-        SELECT t.* INTO other FROM mill.run_tasks t WHERE t.run_id = add_run_task.run_id AND t.name = named;
-        IF NOT FOUND THEN
-            RAISE EXCEPTION 'run % has no task "%"', run_id, named USING ERRCODE = '22023';
-        ELSIF named = ANY (after) THEN
-            INSERT INTO mill.run_edges (run_id, parent, child, expected)
-                VALUES (run_id, other.node, new_node, 'succeeded');
-        -- A task that waits for the calling task cannot start before the calling task commits, and the
-        -- new task appears with that commit.
-        ELSIF other.state <> 'waiting'
-            OR self.node IS NOT NULL AND (other.node = self.node
-                OR NOT mill.is_upstream_of(run_id, self.node, other.node))
-        THEN
-            RAISE EXCEPTION 'task "%" does not wait for the calling task and could start before "%" is added',
-                named, name
-                USING ERRCODE = '55000';
-        ELSE
-            INSERT INTO mill.run_edges (run_id, parent, child, expected)
-                VALUES (run_id, new_node, other.node, 'succeeded');
-            IF self.node IS NULL THEN
-                -- The parents that the other task had so far may have ended. An advance that has not reached
-                -- the event of the new task must not release it.
-                UPDATE mill.run_tasks t SET parents = t.parents + 1
-                    WHERE t.run_id = add_run_task.run_id AND t.node = other.node;
-            END IF;
-            IF mill.is_upstream_of(run_id, other.node, new_node) THEN
-                RAISE EXCEPTION 'task "%" would wait for itself', name USING ERRCODE = '22023';
-            END IF;
-        END IF;
-    END LOOP;
-    INSERT INTO mill.run_events (run_id, node) VALUES (run_id, new_node);
+    PERFORM mill.add_run_edges(run_id, added, self, after, before);
+    INSERT INTO mill.run_events (run_id, node) VALUES (run_id, added.node);
 END
 $$;
 COMMENT ON FUNCTION mill.add_run_task IS
     'Adds a task to a run in progress. If a task of the run calls it, the new task appears when the calling task '
     'commits. after: tasks of the run that the new task waits for. before: tasks that wait for the calling task, and '
-    'from then on also for the new task';
+    'from then on also for the new task. options: {"queue", "priority", "group_name", "concurrency_key", and the '
+    'attributes of mill.task_options}';
 GRANT EXECUTE ON FUNCTION mill.add_run_task TO mill_producer;
 
 -- schema/30_unstored.sql --------------------------------------------------------------------------
@@ -8221,14 +8300,12 @@ BEGIN
         FROM picked p WHERE NOT p.approval OR p.approved
     ), put AS (
         INSERT INTO mill.tasks (id, name, run_id, node, statement, params, queue, priority, group_name,
-            concurrency_key, limits, state, blocking_limit_id, attempt, max_attempts, retry_interval, backoff, jitter,
-            timeout, mode, at_most_once, external, run_as, options, receipt)
+            concurrency_key, limits, state, blocking_limit_id, attempt, run_as, options, receipt)
         SELECT t.id, t.name, t.run_id, t.node, t.statement,
             CASE WHEN t.takes_results AND t.unusable IS NULL THEN mill.substitute_results(t.run_id, t.params)
                 ELSE t.params END, t.queue,
             coalesce(t.priority, 'normal'), t.group_name, t.concurrency_key, t.limits,
-            mill.initial_state(NULL, t.limits), t.limits[1], t.attempts, t.max_attempts, t.retry_interval,
-            t.backoff, t.jitter, t.timeout, t.mode, t.at_most_once, t.external, t.run_as,
+            mill.initial_state(NULL, t.limits), t.limits[1], t.attempts, t.run_as,
             CASE WHEN t.takes_results THEN mill.options_with_results(t.run_id, t.params, t.options) ELSE t.options END,
             CASE WHEN t.run_as <> '' THEN mill.new_receipt(t.run_as) END
         FROM task t

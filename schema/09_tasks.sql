@@ -7,9 +7,11 @@
 
 -- Options -----------------------------------------------------------------------------------------
 
--- Options of a task that no condition of the queue depends on. Every table and function that has or copies
--- options of tasks does so as a whole, so that a new option needs changes only here: an attribute of the type, and
--- its check in mill.read_options if it needs one.
+-- A column of mill.tasks is what statements of the queue search, order or change. Everything else that a caller
+-- chooses is an attribute of mill.task_options. Every table and function copies this value as a whole, so that a new
+-- option needs changes only here: an attribute of the type, its check in mill.read_options if it needs one, and its
+-- default in mill.effective if it has one. An attribute that is null has its default, and a task with defaults only
+-- has no options.
 DO $$
 BEGIN
     IF to_regtype('mill.task_options') IS NULL THEN
@@ -19,18 +21,38 @@ BEGIN
             isolation mill.isolation,
             store_params boolean,
             store_output boolean,
-            traceparent text
+            traceparent text,
+            max_attempts mill.attempt_limit,
+            retry_interval mill.retry_interval,
+            backoff mill.backoff,
+            jitter boolean,
+            timeout mill.time_limit,
+            mode mill.mode,
+            at_most_once boolean,
+            external boolean,
+            explain boolean
+        );
+        -- The attributes that have a default.
+        CREATE TYPE mill.effective_options AS (
+            max_attempts integer,
+            retry_interval interval,
+            backoff mill.backoff,
+            jitter boolean,
+            mode mill.mode,
+            at_most_once boolean,
+            external boolean,
+            explain boolean
         );
     END IF;
 END
 $$;
-COMMENT ON TYPE mill.task_options IS 'Options of a task, from the argument options of mill.enqueue';
+COMMENT ON TYPE mill.task_options IS 'Options of a task, from the argument options of mill.submit; null: default';
+COMMENT ON TYPE mill.effective_options IS 'Options of a task with their defaults, from mill.effective';
 COMMENT ON COLUMN mill.task_options.tags IS 'Labels to search by, sorted; null: none';
 COMMENT ON COLUMN mill.task_options.metadata IS 'JSON object of the caller, which pgmill stores and shows; null: none';
 COMMENT ON COLUMN mill.task_options.isolation IS
     'Isolation level of the transaction of the task, and of the transactions that a task in autocommit mode opens; '
     'null: the default of the login and the database';
-
 COMMENT ON COLUMN mill.task_options.store_params IS
     'Whether the params of a finished task are stored. Except in mill.job_tasks: false if the task has params that are '
     'not stored, else null';
@@ -38,6 +60,36 @@ COMMENT ON COLUMN mill.task_options.store_output IS
     'Whether notices, result and plan of a finished task are stored. Except in mill.job_tasks: false or null';
 COMMENT ON COLUMN mill.task_options.traceparent IS
     'Trace context of the caller, in the form of the HTTP header traceparent of W3C Trace Context; null: none';
+COMMENT ON COLUMN mill.task_options.max_attempts IS
+    'Number of failed attempts after which the task fails; the first attempt counts too';
+COMMENT ON COLUMN mill.task_options.jitter IS
+    'Whether the wait before a retry is drawn at random between zero and the full wait';
+COMMENT ON COLUMN mill.task_options.timeout IS 'Maximum run time of an attempt; null: unlimited';
+COMMENT ON COLUMN mill.task_options.at_most_once IS
+    'Autocommit only: if it is not known whether an attempt ended, the task ends as unknown and is not retried '
+    'automatically';
+COMMENT ON COLUMN mill.task_options.external IS
+    'Whether the task has effects outside this cluster. If so, its claim is made durable before the statement '
+    'starts';
+COMMENT ON COLUMN mill.task_options.explain IS
+    'Whether the statement runs under EXPLAIN (ANALYZE, BUFFERS, WAL). The plan is stored instead of the rows';
+
+-- The planner inlines the function, and computes only the attributes that a query uses. So it has no search_path, and
+-- names the schema of its operator.
+CREATE OR REPLACE FUNCTION mill.effective(options mill.task_options) RETURNS mill.effective_options
+LANGUAGE sql STABLE AS $$
+    SELECT ROW(
+        coalesce(options.max_attempts, CASE WHEN options.at_most_once THEN 1 ELSE 3 END),
+        coalesce(options.retry_interval, '10 seconds'),
+        coalesce(options.backoff, 'exponential'),
+        coalesce(options.jitter, options.backoff OPERATOR(pg_catalog.<>) 'fixed', true),
+        coalesce(options.mode, 'transaction'),
+        coalesce(options.at_most_once, false),
+        coalesce(options.external, false),
+        coalesce(options.explain, false))::mill.effective_options
+$$;
+COMMENT ON FUNCTION mill.effective IS 'Returns the options of a task with their defaults';
+GRANT EXECUTE ON FUNCTION mill.effective TO mill_worker, mill_viewer;
 
 CREATE OR REPLACE FUNCTION mill.read_labels(document jsonb, OUT tags text[], OUT metadata jsonb)
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -87,21 +139,40 @@ $$;
 COMMENT ON FUNCTION mill.check_traceparent IS
     'Raises an error if the document has a traceparent that does not have the form of W3C Trace Context';
 
+CREATE OR REPLACE FUNCTION mill.check_at_most_once(options mill.task_options) RETURNS void
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF options.mode IS DISTINCT FROM 'autocommit' OR options.max_attempts <> 1 THEN
+        RAISE EXCEPTION 'at_most_once requires mode autocommit and allows one attempt' USING ERRCODE = '23514';
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.check_at_most_once IS
+    'Raises an error if a task with these options cannot run at most once';
+
 CREATE OR REPLACE FUNCTION mill.read_options(document jsonb) RETURNS mill.task_options
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql STABLE AS $$
 DECLARE
     options mill.task_options;
-    -- Accepts the spelling of PostgreSQL, too: repeatable read.
-    isolation text := replace(lower(document->>'isolation'), ' ', '_');
+    isolation text;
 BEGIN
-    IF isolation <> ALL (enum_range(NULL::mill.isolation)::text[]) THEN
-        RAISE EXCEPTION 'isolation is "%"', document->>'isolation' USING ERRCODE = '22023',
-            HINT = format('Use one of %s.', array_to_string(enum_range(NULL::mill.isolation), ', '));
+    IF document ?| '{isolation,metadata,tags,traceparent}' THEN
+        PERFORM mill.check_traceparent(document);
+        -- Accepts the spelling of PostgreSQL, too: repeatable read.
+        isolation := replace(lower(document->>'isolation'), ' ', '_');
+        IF isolation <> ALL (enum_range(NULL::mill.isolation)::text[]) THEN
+            RAISE EXCEPTION 'isolation is "%"', document->>'isolation' USING ERRCODE = '22023',
+                HINT = format('Use one of %s.', array_to_string(enum_range(NULL::mill.isolation), ', '));
+        END IF;
+        options := jsonb_populate_record(NULL::mill.task_options,
+            document - '{tags,metadata}'::text[] || jsonb_build_object('isolation', isolation));
+        SELECT l.tags, l.metadata INTO options.tags, options.metadata FROM mill.read_labels(document) AS l;
+    ELSE
+        options := jsonb_populate_record(NULL::mill.task_options, document);
     END IF;
-    PERFORM mill.check_traceparent(document);
-    options := jsonb_populate_record(NULL::mill.task_options,
-        document - '{tags,metadata}'::text[] || jsonb_build_object('isolation', isolation));
-    SELECT l.tags, l.metadata INTO options.tags, options.metadata FROM mill.read_labels(document) AS l;
+    IF options.at_most_once THEN
+        PERFORM mill.check_at_most_once(options);
+    END IF;
     RETURN CASE WHEN NOT options IS NULL THEN options END;
 END
 $$;
@@ -134,13 +205,13 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION mill.task_option_names IS 'Returns the names of the attributes of mill.task_options';
 
-CREATE OR REPLACE FUNCTION mill.check_options(options jsonb) RETURNS void
+CREATE OR REPLACE FUNCTION mill.check_options(document jsonb, other_keys text[]) RETURNS void
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT mill.check_keys(options, mill.task_option_names())
+    SELECT mill.check_keys(document, ARRAY(SELECT k FROM unnest(other_keys || mill.task_option_names()) AS k ORDER BY k))
 $$;
 COMMENT ON FUNCTION mill.check_options IS
-    'Raises an error if the argument options of a task has an unknown key. A migration adds an option of tasks as a '
-    'new key of options, because it cannot add an argument while programs call the function';
+    'Raises an error if a document has a key that is neither an option of tasks nor one of these. A new option is a '
+    'new key, because a migration cannot add an argument while programs call the function';
 
 CREATE OR REPLACE FUNCTION mill.check_labels(options jsonb) RETURNS void
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -160,22 +231,13 @@ CREATE TABLE IF NOT EXISTS mill.tasks (
     session_started_at timestamptz,
     claimed_by uuid,
     token uuid,
-    retry_interval mill.retry_interval NOT NULL DEFAULT '10 seconds',
-    timeout mill.time_limit,
     state mill.state NOT NULL DEFAULT 'pending',
     priority mill.priority NOT NULL DEFAULT 'normal',
-    mode mill.mode NOT NULL DEFAULT 'transaction',
-    backoff mill.backoff NOT NULL DEFAULT 'exponential',
     attempt mill.attempt_count NOT NULL DEFAULT 0,
-    max_attempts mill.attempt_limit NOT NULL DEFAULT 3,
     failures mill.attempt_count NOT NULL DEFAULT 0,
     transient_failures mill.attempt_count NOT NULL DEFAULT 0,
     crashes mill.attempt_count NOT NULL DEFAULT 0,
     session_pid integer,
-    jitter boolean NOT NULL DEFAULT true,
-    at_most_once boolean NOT NULL DEFAULT false,
-    external boolean NOT NULL DEFAULT false,
-    explain boolean NOT NULL DEFAULT false,
     queue mill.queue_name NOT NULL DEFAULT 'default',
     name mill.label,
     key mill.label,
@@ -193,8 +255,6 @@ CREATE TABLE IF NOT EXISTS mill.tasks (
     receipt uuid,
     CONSTRAINT node_of_a_run CHECK (node IS NULL OR run_id IS NOT NULL),
     CONSTRAINT blocked_has_limit CHECK ((state = 'blocked') = (blocking_limit_id IS NOT NULL)),
-    CONSTRAINT at_most_once_runs_once
-        CHECK (NOT at_most_once OR (mode = 'autocommit' AND max_attempts = 1)),
     CONSTRAINT running_is_claimed CHECK (
         num_nonnulls(token, claimed_by, claimed_at, session_pid, session_started_at)
         = CASE WHEN state = 'running' THEN 5 ELSE 0 END),
@@ -222,8 +282,6 @@ COMMENT ON COLUMN mill.tasks.session_pid IS
 COMMENT ON COLUMN mill.tasks.session_started_at IS
     'backend_start of session_pid, which distinguishes that backend from a later one with the same pid';
 COMMENT ON COLUMN mill.tasks.attempt IS 'Number of the running attempt, or of the last one';
-COMMENT ON COLUMN mill.tasks.max_attempts IS
-    'Number of failed attempts after which the task fails; the first attempt counts too';
 COMMENT ON COLUMN mill.tasks.failures IS 'Attempts that failed or timed out';
 COMMENT ON COLUMN mill.tasks.transient_failures IS
     'Attempts that ended with a serialization failure, a deadlock or a lost connection. Up to a bound they do not '
@@ -231,16 +289,6 @@ COMMENT ON COLUMN mill.tasks.transient_failures IS
 COMMENT ON COLUMN mill.tasks.crashes IS
     'Attempts whose worker died, and crashes of the server while no other task could be the cause. Up to '
     'settings.max_crashes they do not count towards max_attempts';
-COMMENT ON COLUMN mill.tasks.jitter IS
-    'Whether the wait before a retry is drawn at random between zero and the full wait';
-COMMENT ON COLUMN mill.tasks.at_most_once IS
-    'Autocommit only: if it is not known whether an attempt ended, the task ends as unknown and is not retried '
-    'automatically';
-COMMENT ON COLUMN mill.tasks.external IS
-    'Whether the task has effects outside this cluster. If so, its claim is made durable before the statement '
-    'starts';
-COMMENT ON COLUMN mill.tasks.explain IS
-    'Whether the statement runs under EXPLAIN (ANALYZE, BUFFERS, WAL). The plan is stored instead of the rows';
 COMMENT ON COLUMN mill.tasks.key IS 'Deduplication key, unique among live tasks, see mill.dedup_keys';
 COMMENT ON COLUMN mill.tasks.concurrency_key IS
     'Tasks with the same key run one at a time, or as many of them at once as the limit of the key allows';
@@ -289,10 +337,12 @@ GRANT SELECT, UPDATE (state, blocking_limit_id, attempt, start_by, claimed_at, c
 CREATE OR REPLACE VIEW mill.visible_tasks AS
     -- A scalar subquery is evaluated once, a plain function call once per row.
     SELECT x.id, x.enqueued_at, x.due_at, x.claimed_at, x.session_started_at, x.claimed_by,
-        x.retry_interval, x.timeout, x.state, x.priority, x.mode, x.backoff, x.attempt, x.max_attempts,
-        x.failures, x.transient_failures, x.crashes, x.session_pid, x.jitter, x.at_most_once, x.external,
-        x.explain, x.queue, x.name, x.key, x.concurrency_key, x.group_name, x.run_id, x.node,
-        x.limits, x.blocking_limit_id, x.start_by,
+        (mill.effective(x.options)).retry_interval, (x.options).timeout, x.state, x.priority,
+        (mill.effective(x.options)).mode, (mill.effective(x.options)).backoff, x.attempt,
+        (mill.effective(x.options)).max_attempts, x.failures, x.transient_failures, x.crashes, x.session_pid,
+        (mill.effective(x.options)).jitter, (mill.effective(x.options)).at_most_once,
+        (mill.effective(x.options)).external, (mill.effective(x.options)).explain, x.queue, x.name, x.key,
+        x.concurrency_key, x.group_name, x.run_id, x.node, x.limits, x.blocking_limit_id, x.start_by,
         x.run_as,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.params END AS params,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.statement END AS statement,

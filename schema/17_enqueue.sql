@@ -141,39 +141,74 @@ COMMENT ON FUNCTION mill.check_explain IS
     'Raises an error if EXPLAIN does not support the statement, or if the mode is not transaction. Checks only the '
     'first keyword of the statement. Whether there is only one statement is checked when the task runs';
 
-CREATE OR REPLACE FUNCTION mill.enqueue_many(
-    statements text[],
-    params jsonb[] DEFAULT NULL,
-    names text[] DEFAULT NULL,
-    queue text DEFAULT 'default',
-    priority mill.priority DEFAULT NULL,
-    due_at timestamptz DEFAULT NULL,
-    max_attempts integer DEFAULT NULL,
-    retry_interval interval DEFAULT '10 seconds',
-    backoff mill.backoff DEFAULT 'exponential',
-    jitter boolean DEFAULT NULL,
-    timeout interval DEFAULT NULL,
-    mode mill.mode DEFAULT 'transaction',
-    at_most_once boolean DEFAULT false,
-    external boolean DEFAULT false,
-    group_name text DEFAULT NULL,
-    run_id bigint DEFAULT NULL,
-    concurrency_key text DEFAULT NULL,
-    concurrency integer DEFAULT NULL,
-    profile uuid DEFAULT NULL,
-    explain boolean DEFAULT false,
-    options jsonb DEFAULT NULL
-) RETURNS SETOF bigint
+CREATE OR REPLACE FUNCTION mill.read_task(document jsonb, keys text[]) RETURNS mill.tasks
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    task mill.tasks;
+    rest CONSTANT jsonb := CASE WHEN jsonb_typeof(document) = 'object' THEN document - keys ELSE document END;
+BEGIN
+    IF rest <> '{}' THEN
+        -- For usual options, this list is faster than a look at the type.
+        IF jsonb_typeof(rest) <> 'object' OR rest - '{backoff,max_attempts,metadata,mode,retry_interval,tags,timeout,
+            traceparent}'::text[] <> '{}'
+        THEN
+            PERFORM mill.check_options(rest, keys);
+        END IF;
+        task.options := mill.read_options(rest);
+    END IF;
+    -- The checks of the columns' domains on a row without values would take longer.
+    task.run_as := '';
+    IF document IS NOT NULL THEN
+        task := jsonb_populate_record(task, document);
+        IF document->>'profile' IS NOT NULL THEN
+            task.run_as := mill.name_of_profile((document->>'profile')::uuid);
+        END IF;
+        IF document->>'due_in' IS NOT NULL THEN
+            task.due_at := now() + (document->>'due_in')::interval;
+        END IF;
+    END IF;
+    IF task.queue IS NULL THEN
+        task.queue := 'default';
+    END IF;
+    RETURN task;
+END
+$$;
+COMMENT ON FUNCTION mill.read_task IS
+    'Returns the columns and the options of a new task that the document has, for mill.submit, mill.enqueue_many '
+    'and mill.add_run_task. keys: allowed keys that are no options. Raises an error if another key is unknown or a '
+    'value is invalid';
+
+CREATE OR REPLACE FUNCTION mill.check_task(task mill.tasks, statement text) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF task.run_as <> '' THEN
+        PERFORM mill.check_routine(task.run_as, statement);
+    END IF;
+    IF (task.options).explain THEN
+        PERFORM mill.check_explain(statement, (task.options).mode);
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION mill.check_task IS 'Raises an error if a new task with these options cannot have the statement';
+
+CREATE OR REPLACE FUNCTION mill.with_limits(task mill.tasks, concurrency integer) RETURNS mill.tasks
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    task.limits := mill.required_limits(task.queue, task.group_name, task.run_id, task.concurrency_key, concurrency);
+    task.priority := coalesce(task.priority,
+        (SELECT g.priority FROM mill.groups g WHERE g.name = task.group_name));
+    RETURN task;
+END
+$$;
+COMMENT ON FUNCTION mill.with_limits IS
+    'Returns a new task with its limits, and with the priority of its group if it has none';
+
+CREATE OR REPLACE FUNCTION mill.enqueue_many(statements text[], params jsonb[] DEFAULT NULL,
+    names text[] DEFAULT NULL, options jsonb DEFAULT NULL) RETURNS SETOF bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
-    queue_name text := coalesce(enqueue_many.queue, 'default');
-    wanted_group text := coalesce(enqueue_many.group_name, (SELECT s.default_group FROM mill.settings s));
-    chain bigint[];
-    group_priority mill.priority;
-    initial_state mill.state;
-    profile_name text := CASE WHEN profile IS NULL THEN '' ELSE mill.name_of_profile(profile) END;
-    stored mill.task_options;
+    task mill.tasks;
     resolve boolean;
 BEGIN
     IF cardinality(enqueue_many.params) <> cardinality(statements)
@@ -190,45 +225,32 @@ BEGIN
         statements := ARRAY(SELECT mill.check_statement(s.statement, s.params)
             FROM unnest(statements, enqueue_many.params) WITH ORDINALITY AS s(statement, params, n) ORDER BY s.n);
     END IF;
-    IF profile_name <> '' THEN
-        PERFORM mill.check_routine(profile_name, s.statement) FROM unnest(statements) AS s(statement);
+    task := mill.read_task(enqueue_many.options,
+        '{concurrency,concurrency_key,due_at,due_in,group_name,priority,profile,queue,run_id}');
+    task.group_name := coalesce(task.group_name, (SELECT s.default_group FROM mill.settings s));
+    IF task.run_as <> '' OR (task.options).explain THEN
+        PERFORM mill.check_task(task, s.statement) FROM unnest(statements) AS s(statement);
     END IF;
-    IF enqueue_many.explain THEN
-        PERFORM mill.check_explain(s.statement, enqueue_many.mode) FROM unnest(statements) AS s(statement);
-    END IF;
-    IF options IS NOT NULL THEN
-        PERFORM mill.check_options(options);
-        stored := mill.read_options(options);
-    END IF;
-    resolve := options IS NOT NULL
-        OR EXISTS (SELECT FROM mill.queues q WHERE q.name = queue_name AND NOT (q.store_params AND q.store_output));
-    IF num_nonnulls(wanted_group, enqueue_many.concurrency_key, enqueue_many.concurrency) > 0
-        OR EXISTS (SELECT FROM mill.limits l WHERE l.kind = 'queue' AND l.name = queue_name)
+    resolve := num_nonnulls((task.options).store_params, (task.options).store_output) > 0 OR EXISTS (SELECT
+        FROM mill.queues q WHERE q.name = task.queue AND NOT (q.store_params AND q.store_output));
+    IF num_nonnulls(task.group_name, task.concurrency_key, enqueue_many.options->>'concurrency') > 0
+        OR EXISTS (SELECT FROM mill.limits l WHERE l.kind = 'queue' AND l.name = task.queue)
     THEN
-        chain := mill.required_limits(queue_name, wanted_group, enqueue_many.run_id,
-            enqueue_many.concurrency_key, enqueue_many.concurrency);
-        SELECT g.priority INTO group_priority FROM mill.groups g WHERE g.name = wanted_group;
+        task := mill.with_limits(task, (enqueue_many.options->>'concurrency')::integer);
     END IF;
-    initial_state := mill.initial_state(enqueue_many.due_at, chain);
-    enqueue_many.priority := coalesce(enqueue_many.priority, group_priority, 'normal');
-    IF initial_state <> 'scheduled' AND cardinality(statements) > 0 THEN
-        PERFORM mill.wake_workers(mill.lane_bit(queue_name, enqueue_many.priority, profile_name));
+    task.state := mill.initial_state(task.due_at, task.limits);
+    task.priority := coalesce(task.priority, 'normal');
+    IF task.state <> 'scheduled' AND cardinality(statements) > 0 THEN
+        PERFORM mill.wake_workers(mill.lane_bit(task.queue, task.priority, task.run_as));
     END IF;
     RETURN QUERY
-        INSERT INTO mill.tasks (statement, params, name, queue, priority, due_at, state,
-            blocking_limit_id, max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once,
-            external, explain, concurrency_key, group_name, run_id, limits, run_as, options, receipt)
-        SELECT s.statement, s.params, s.name, queue_name, enqueue_many.priority,
-            coalesce(enqueue_many.due_at, clock_timestamp()), initial_state,
-            CASE WHEN initial_state = 'blocked' THEN chain[1] END,
-            coalesce(enqueue_many.max_attempts, CASE WHEN enqueue_many.at_most_once THEN 1 ELSE 3 END),
-            coalesce(enqueue_many.retry_interval, '10 seconds'), coalesce(enqueue_many.backoff, 'exponential'),
-            coalesce(enqueue_many.jitter, enqueue_many.backoff <> 'fixed', true), enqueue_many.timeout,
-            coalesce(enqueue_many.mode, 'transaction'), coalesce(enqueue_many.at_most_once, false),
-            coalesce(enqueue_many.external, false), coalesce(enqueue_many.explain, false), enqueue_many.concurrency_key,
-            wanted_group, enqueue_many.run_id, chain, profile_name,
-            CASE WHEN resolve THEN mill.resolve_options(stored, queue_name, s.params) END,
-            CASE WHEN profile_name <> '' THEN mill.new_receipt(profile_name) END
+        INSERT INTO mill.tasks (statement, params, name, queue, priority, due_at, state, blocking_limit_id,
+            concurrency_key, group_name, run_id, limits, run_as, options, receipt)
+        SELECT s.statement, s.params, s.name, task.queue, task.priority, coalesce(task.due_at, clock_timestamp()),
+            task.state, CASE WHEN task.state = 'blocked' THEN task.limits[1] END, task.concurrency_key,
+            task.group_name, task.run_id, task.limits, task.run_as,
+            CASE WHEN resolve THEN mill.resolve_options(task.options, task.queue, s.params) ELSE task.options END,
+            CASE WHEN task.run_as <> '' THEN mill.new_receipt(task.run_as) END
         FROM unnest(statements, enqueue_many.params, enqueue_many.names)
             WITH ORDINALITY AS s(statement, params, name, n)
         ORDER BY s.n
@@ -236,11 +258,96 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.enqueue_many IS
-    'Enqueues many tasks with the same options, in order. Returns their ids. The arguments are those of mill.enqueue, '
-    'except that profile => mill.profile(''name'') takes the place of run_as';
+    'Enqueues many tasks with the same options, in order. Returns their ids. options: as of mill.submit, without name '
+    'and key';
 GRANT EXECUTE ON FUNCTION mill.enqueue_many TO mill_producer;
 
-CREATE OR REPLACE FUNCTION mill.submit(
+CREATE OR REPLACE FUNCTION mill.claim_key(key text, task_id bigint) RETURNS bigint
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    live bigint;
+BEGIN
+    LOOP
+        -- Waits for a concurrent transaction that inserts the same key. The server shows the comment in the
+        -- context of the error of a deadlock.
+        INSERT INTO mill.dedup_keys AS k (key, task_id) VALUES (claim_key.key, claim_key.task_id) ON CONFLICT DO NOTHING
+            /* to avoid deadlocks, enqueue the keys of a transaction in ascending order */;
+        IF FOUND THEN
+            RETURN NULL;
+        END IF;
+        SELECT k.task_id INTO live FROM mill.dedup_keys k WHERE k.key = claim_key.key;
+        -- Otherwise, the task with this key finished in the meantime.
+        IF FOUND THEN
+            RETURN live;
+        END IF;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION mill.claim_key IS
+    'Gives the deduplication key to a new task and returns null, or returns the live task that has the key';
+
+CREATE OR REPLACE FUNCTION mill.submit(statement text, params jsonb DEFAULT NULL, options jsonb DEFAULT NULL,
+    OUT id bigint, OUT created boolean)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    task mill.tasks;
+    live bigint;
+    unusual boolean;
+    limited boolean;
+    unstored boolean;
+BEGIN
+    task := mill.read_task(options,
+        '{concurrency,concurrency_key,due_at,due_in,group_name,key,name,priority,profile,queue,run_id}');
+    -- Most tasks need no further check. A single query decides.
+    SELECT coalesce(task.group_name, s.default_group),
+            octet_length(statement) > s.statement_limit_bytes OR left(statement, 1000) !~ '[^[:space:]]'
+                OR strpos(statement, chr(65279)) > 0,
+            EXISTS (SELECT FROM mill.limits l WHERE l.kind = 'queue' AND l.name = task.queue),
+            EXISTS (SELECT FROM mill.queues q WHERE q.name = task.queue AND NOT (q.store_params AND q.store_output))
+        INTO task.group_name, unusual, limited, unstored FROM mill.settings s;
+    IF statement IS NULL OR unusual OR params IS NOT NULL THEN
+        statement := mill.check_statement(statement, params);
+    END IF;
+    IF limited OR num_nonnulls(task.group_name, task.concurrency_key, options->>'concurrency') > 0 THEN
+        task := mill.with_limits(task, (options->>'concurrency')::integer);
+    END IF;
+    IF task.run_as <> '' OR (task.options).explain THEN
+        PERFORM mill.check_task(task, statement);
+    END IF;
+    IF unstored OR num_nonnulls((task.options).store_params, (task.options).store_output) > 0 THEN
+        task.options := mill.resolve_options(task.options, task.queue, params);
+    END IF;
+    task.state := mill.initial_state(task.due_at, task.limits);
+    id := nextval('mill.tasks_id_seq');
+    IF task.key IS NOT NULL THEN
+        live := mill.claim_key(task.key, id);
+    END IF;
+    created := live IS NULL;
+    IF NOT created THEN
+        id := live;
+        RETURN;
+    END IF;
+    task.priority := coalesce(task.priority, 'normal');
+    IF task.state <> 'scheduled' THEN
+        PERFORM mill.wake_workers(mill.lane_bit(task.queue, task.priority, task.run_as));
+    END IF;
+    INSERT INTO mill.tasks (id, statement, params, name, queue, priority, due_at, state, blocking_limit_id, key,
+        concurrency_key, group_name, run_id, limits, run_as, options, receipt)
+    VALUES (id, statement, params, task.name, task.queue, task.priority, coalesce(task.due_at, clock_timestamp()),
+        task.state, CASE WHEN task.state = 'blocked' THEN task.limits[1] END, task.key, task.concurrency_key,
+        task.group_name, task.run_id, task.limits, task.run_as, task.options,
+        CASE WHEN task.run_as <> '' THEN mill.new_receipt(task.run_as) END);
+END
+$$;
+COMMENT ON FUNCTION mill.submit IS
+    'Enqueues one task, for programs. SQL sessions use mill.enqueue. options: {"name", "key", "queue", "priority", '
+    '"due_at", "due_in": "5 min", "group_name", "run_id", "concurrency_key", "concurrency", "profile": key returned by '
+    'mill.profile, and the attributes of mill.task_options}. created: whether a task was enqueued; false if a live '
+    'task has the key, and id is the id of that task';
+GRANT EXECUTE ON FUNCTION mill.submit TO mill_producer;
+
+CREATE OR REPLACE FUNCTION mill.enqueue(
     statement text,
     params jsonb DEFAULT NULL,
     name text DEFAULT NULL,
@@ -260,126 +367,27 @@ CREATE OR REPLACE FUNCTION mill.submit(
     run_id bigint DEFAULT NULL,
     concurrency_key text DEFAULT NULL,
     concurrency integer DEFAULT NULL,
-    profile uuid DEFAULT NULL,
-    explain boolean DEFAULT NULL,
-    options jsonb DEFAULT NULL,
-    OUT id bigint,
-    OUT created boolean
-)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-#variable_conflict use_variable
-DECLARE
-    chain bigint[];
-    group_priority mill.priority;
-    initial_state mill.state;
-    stored mill.task_options;
-    unusual boolean;
-    limited boolean;
-    unstored boolean;
-    profile_name text := '';
-BEGIN
-    queue := coalesce(queue, 'default');
-    -- Most tasks need no further check. A single query decides.
-    SELECT coalesce(group_name, s.default_group),
-            octet_length(statement) > s.statement_limit_bytes OR left(statement, 1000) !~ '[^[:space:]]'
-                OR strpos(statement, chr(65279)) > 0,
-            EXISTS (SELECT FROM mill.limits l WHERE l.kind = 'queue' AND l.name = queue),
-            EXISTS (SELECT FROM mill.queues q WHERE q.name = queue AND NOT (q.store_params AND q.store_output))
-        INTO group_name, unusual, limited, unstored FROM mill.settings s;
-    IF statement IS NULL OR unusual OR limited
-        OR num_nonnulls(params, group_name, concurrency_key, concurrency) > 0
-    THEN
-        statement := mill.check_statement(statement, params);
-        chain := mill.required_limits(queue, group_name, run_id, concurrency_key, concurrency);
-        SELECT g.priority INTO group_priority FROM mill.groups g WHERE g.name = group_name;
-    END IF;
-    IF explain THEN
-        PERFORM mill.check_explain(statement, mode);
-    END IF;
-    IF profile IS NOT NULL THEN
-        profile_name := mill.name_of_profile(profile);
-        PERFORM mill.check_routine(profile_name, statement);
-    END IF;
-    IF options IS NOT NULL THEN
-        PERFORM mill.check_options(options);
-        stored := mill.read_options(options);
-    END IF;
-    IF options IS NOT NULL OR unstored THEN
-        stored := mill.resolve_options(stored, queue, params);
-    END IF;
-    initial_state := mill.initial_state(due_at, chain);
-    id := nextval('mill.tasks_id_seq');
-    created := true;
-    IF key IS NOT NULL THEN
-        LOOP
-            -- Waits for a concurrent transaction that inserts the same key. The server shows the comment in the
-            -- context of the error of a deadlock.
-            INSERT INTO mill.dedup_keys AS k (key, task_id) VALUES (key, id) ON CONFLICT DO NOTHING
-                /* to avoid deadlocks, enqueue the keys of a transaction in ascending order */;
-            EXIT WHEN FOUND;
-            SELECT k.task_id, false INTO id, created FROM mill.dedup_keys k WHERE k.key = submit.key;
-            IF FOUND THEN
-                RETURN;
-            END IF;
-            -- The task with this key finished in the meantime.
-            id := nextval('mill.tasks_id_seq');
-            created := true;
-        END LOOP;
-    END IF;
-    priority := coalesce(priority, group_priority, 'normal');
-    IF initial_state <> 'scheduled' THEN
-        PERFORM mill.wake_workers(mill.lane_bit(queue, priority, profile_name));
-    END IF;
-    INSERT INTO mill.tasks (id, statement, params, name, queue, priority, due_at, state, blocking_limit_id,
-        max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once, external, explain, key,
-        concurrency_key, group_name, run_id, limits, run_as, options, receipt)
-    VALUES (id, statement, params, name, queue, priority, coalesce(due_at, clock_timestamp()), initial_state,
-        CASE WHEN initial_state = 'blocked' THEN chain[1] END,
-        coalesce(max_attempts, CASE WHEN at_most_once THEN 1 ELSE 3 END),
-        coalesce(retry_interval, '10 seconds'), coalesce(backoff, 'exponential'),
-        coalesce(jitter, backoff <> 'fixed', true), timeout, coalesce(mode, 'transaction'),
-        coalesce(at_most_once, false), coalesce(external, false), coalesce(explain, false),
-        key, concurrency_key, group_name,
-        run_id, chain, profile_name, stored, CASE WHEN profile IS NOT NULL THEN mill.new_receipt(profile_name) END);
-END
-$$;
-COMMENT ON FUNCTION mill.submit IS
-    'Enqueues one task, for programs. SQL sessions use mill.enqueue. created: whether a task was enqueued; false if a '
-    'live task has the key, and id is the id of that task. profile: a key returned by mill.profile';
-GRANT EXECUTE ON FUNCTION mill.submit TO mill_producer;
-
-CREATE OR REPLACE FUNCTION mill.enqueue(
-    statement text,
-    params jsonb DEFAULT NULL,
-    name text DEFAULT NULL,
-    queue text DEFAULT 'default',
-    priority mill.priority DEFAULT NULL,
-    due_at timestamptz DEFAULT NULL,
-    max_attempts integer DEFAULT NULL,
-    retry_interval interval DEFAULT '10 seconds',
-    backoff mill.backoff DEFAULT 'exponential',
-    jitter boolean DEFAULT NULL,
-    timeout interval DEFAULT NULL,
-    mode mill.mode DEFAULT 'transaction',
-    at_most_once boolean DEFAULT false,
-    external boolean DEFAULT false,
-    key text DEFAULT NULL,
-    group_name text DEFAULT NULL,
-    run_id bigint DEFAULT NULL,
-    concurrency_key text DEFAULT NULL,
-    concurrency integer DEFAULT NULL,
     run_as text DEFAULT NULL,
-    explain boolean DEFAULT false,
+    explain boolean DEFAULT NULL,
     options jsonb DEFAULT NULL
 ) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
     submitted record;
 BEGIN
-    SELECT s.id, s.created INTO submitted FROM mill.submit(statement, params, name, queue, priority,
-        due_at, max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once,
-        external, key, group_name, run_id, concurrency_key, concurrency,
-        CASE WHEN run_as IS NOT NULL THEN mill.profile(run_as) END, explain, options) s;
+    IF pg_catalog.num_nonnulls(name, queue, priority, due_at, max_attempts, retry_interval, backoff, jitter, timeout,
+        mode, at_most_once, external, key, group_name, run_id, concurrency_key, concurrency, run_as, explain)
+        OPERATOR(pg_catalog.>) 0
+    THEN
+        options := pg_catalog.jsonb_strip_nulls(pg_catalog.jsonb_build_object('name', name, 'queue', queue,
+            'priority', priority, 'due_at', due_at, 'max_attempts', max_attempts, 'retry_interval', retry_interval,
+            'backoff', backoff, 'jitter', jitter, 'timeout', timeout, 'mode', mode, 'at_most_once', at_most_once,
+            'external', external, 'key', key, 'group_name', group_name, 'run_id', run_id,
+            'concurrency_key', concurrency_key, 'concurrency', concurrency,
+            'profile', CASE WHEN run_as IS NOT NULL THEN mill.profile(run_as) END, 'explain', explain))
+            OPERATOR(pg_catalog.||) coalesce(options, '{}');
+    END IF;
+    SELECT s.id, s.created INTO submitted FROM mill.submit(statement, params, options) s;
     IF NOT submitted.created THEN
         RAISE NOTICE 'no task was submitted: task % with key "%" is live', submitted.id, key;
     END IF;
@@ -388,5 +396,6 @@ END
 $$;
 COMMENT ON FUNCTION mill.enqueue IS
     'Enqueues one task in the caller''s transaction. Returns its id. If a live task has the key, returns the id of '
-    'that task and raises a notice. options: {"tags": ["etl"], "metadata": {"owner": "bi"}}';
+    'that task and raises a notice. Null: the default, which docs/enqueue.md lists. options: {"tags": ["etl"], '
+    '"metadata": {"owner": "bi"}}, and other options, as of mill.submit';
 GRANT EXECUTE ON FUNCTION mill.enqueue TO mill_producer;

@@ -228,8 +228,9 @@ BEGIN
             'tags', nullif(coalesce((task.options).tags, '{}') || coalesce(of_run.tags, '{}'), '{}'))
             || CASE WHEN (task.options).metadata ? 'pgmill_subscription' THEN '{"from_subscription": true}'
                 ELSE '{}' END::jsonb,
-        jsonb_build_object('outcome', outcome, 'attempt', task.attempt, 'max_attempts', task.max_attempts,
-            'final', final, 'sqlstate', report->'sqlstate', 'message', left(report->>'message', 1000),
+        jsonb_build_object('outcome', outcome, 'attempt', task.attempt, 'max_attempts',
+            (mill.effective(task.options)).max_attempts, 'final', final, 'sqlstate', report->'sqlstate',
+            'message', left(report->>'message', 1000),
             'traceparent', (task.options).traceparent));
 END
 $$;

@@ -45,11 +45,9 @@ CREATE OR REPLACE FUNCTION mill.attempt_row(
 ) RETURNS SETOF mill.attempts
 LANGUAGE sql STABLE AS $$
     SELECT finished_at, task.id, task.enqueued_at, task.due_at, task.claimed_at, task.claimed_by, task.token,
-        task.retry_interval, task.timeout, rows, task.attempt, outcome, task.priority, task.mode, task.backoff,
-        task.max_attempts, task.session_pid, (report->>'position')::integer, final, task.jitter,
-        task.at_most_once, task.external, task.explain, task.queue, task.name, task.key, task.concurrency_key,
-        task.group_name, task.run_id, task.node, report->>'sqlstate', report->>'message', report->>'detail',
-        report->>'hint', report->>'context',
+        rows, task.attempt, outcome, task.priority, task.session_pid, (report->>'position')::integer, final,
+        task.queue, task.name, task.key, task.concurrency_key, task.group_name, task.run_id, task.node,
+        report->>'sqlstate', report->>'message', report->>'detail', report->>'hint', report->>'context',
         CASE WHEN (task.options).store_output IS NULL THEN report->'notices' END,
         CASE WHEN (task.options).store_output IS NULL THEN report->'result' END,
         -- A plan can contain the values of parameters.
@@ -454,6 +452,7 @@ DECLARE
     task mill.tasks;
     crash_cap integer;
     server_crash timestamptz;
+    once boolean;
     interrupted boolean;
     verdict text;
     ended mill.outcome;
@@ -477,14 +476,15 @@ BEGIN
         ORDER BY t.id LIMIT max_count FOR NO KEY UPDATE SKIP LOCKED
     LOOP
         -- 20: MAX_FREE_ATTEMPTS (crates/queue/src/transition/retry.rs).
-        interrupted := task.claimed_at < server_crash AND task.transient_failures < 20 AND NOT task.at_most_once;
-        ended := CASE WHEN task.at_most_once THEN 'unknown' WHEN interrupted THEN 'interrupted' ELSE 'lost' END;
+        once := (mill.effective(task.options)).at_most_once;
+        interrupted := task.claimed_at < server_crash AND task.transient_failures < 20 AND NOT once;
+        ended := CASE WHEN once THEN 'unknown' WHEN interrupted THEN 'interrupted' ELSE 'lost' END;
         verdict := CASE WHEN interrupted THEN 'transient'
-            WHEN task.at_most_once OR task.crashes + 1 >= crash_cap THEN 'final' ELSE 'crash' END;
+            WHEN once OR task.crashes + 1 >= crash_cap THEN 'final' ELSE 'crash' END;
         reclaim.task_id := task.id;
         reclaim.released := mill.fail(task.id, task.token, ended, verdict, '0', jsonb_build_object(
             'message', CASE WHEN interrupted THEN 'the server crashed, and the worker died'
-                WHEN task.at_most_once THEN 'the worker died; it is unknown whether the statement completed'
+                WHEN once THEN 'the worker died; it is unknown whether the statement completed'
                 WHEN verdict = 'final' THEN format('the worker died; the task has reached max_crashes (%s)', crash_cap)
                 ELSE 'the worker died' END)) = 'retried';
         RETURN NEXT;

@@ -253,9 +253,8 @@ BEGIN
             RAISE EXCEPTION 'there is no profile "%" that a role may use', subscription.run_as USING ERRCODE = '22023';
         END IF;
         PERFORM mill.submit(subscription.statement, params => jsonb_build_array(document),
-            name => left('notify ' || subscription.name, 128), queue => subscription.task_queue,
-            profile => found_key,
-            options => jsonb_build_object('metadata',
+            options => jsonb_build_object('name', left('notify ' || subscription.name, 128),
+                'queue', subscription.task_queue, 'profile', found_key, 'metadata',
                 jsonb_build_object('pgmill_subscription', left(subscription.name, 512))));
     END IF;
 END

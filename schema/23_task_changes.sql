@@ -9,9 +9,16 @@ DECLARE
     result mill.tasks;
 BEGIN
     PERFORM mill.check_keys(changes, '{due_at,group,max_attempts,params,priority,queue,timeout}');
-    -- The domains of the columns check the values.
+    -- The domains of columns and attributes check the values.
     result := jsonb_populate_record(task, changes - 'group' || CASE WHEN changes ? 'group'
         THEN jsonb_build_object('group_name', changes->'group') ELSE '{}' END);
+    IF changes ?| '{max_attempts,timeout}' THEN
+        result.options := jsonb_populate_record(task.options, changes);
+        IF (result.options).at_most_once THEN
+            PERFORM mill.check_at_most_once(result.options);
+        END IF;
+        result.options := CASE WHEN NOT result.options IS NULL THEN result.options END;
+    END IF;
     IF changes ? 'priority' AND result.priority IS NULL THEN
         result.priority := coalesce((SELECT g.priority FROM mill.groups g WHERE g.name = result.group_name), 'normal');
     END IF;
@@ -36,7 +43,8 @@ CREATE OR REPLACE FUNCTION mill.changeable(task mill.tasks) RETURNS jsonb
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     -- The audit is kept longer than history and is open to viewers, so it gets a hash of the params.
     SELECT jsonb_build_object('queue', task.queue, 'priority', task.priority, 'due_at', task.due_at, 'params_md5',
-        md5(task.params::text), 'max_attempts', task.max_attempts, 'timeout', task.timeout, 'group', task.group_name)
+        md5(task.params::text), 'max_attempts', (mill.effective(task.options)).max_attempts,
+        'timeout', (task.options).timeout, 'group', task.group_name)
 $$;
 COMMENT ON FUNCTION mill.changeable IS 'Returns the options of a task that mill.change_task can change, for its audit';
 
@@ -73,17 +81,16 @@ BEGIN
         result.start_by := NULL;
     END IF;
     UPDATE mill.tasks t SET priority = result.priority, queue = result.queue, due_at = result.due_at,
-            params = result.params, options = result.options, max_attempts = result.max_attempts,
-            timeout = result.timeout, group_name = result.group_name, limits = result.limits, state = result.state,
-            blocking_limit_id = result.blocking_limit_id, start_by = result.start_by
+            params = result.params, options = result.options, group_name = result.group_name,
+            limits = result.limits, state = result.state, blocking_limit_id = result.blocking_limit_id,
+            start_by = result.start_by
         WHERE t.id = task.id;
     IF task.node IS NOT NULL THEN
         -- A retry in the run copies the task from here. mill.advance_run relies on the lock.
         PERFORM FROM mill.runs r WHERE r.id = task.run_id FOR NO KEY UPDATE;
         UPDATE mill.run_tasks r SET priority = result.priority, queue = result.queue, options = result.options,
                 params = CASE WHEN changes ? 'params' THEN result.params ELSE r.params END,
-                takes_results = r.takes_results AND NOT changes ? 'params', max_attempts = result.max_attempts,
-                timeout = result.timeout, group_name = result.group_name
+                takes_results = r.takes_results AND NOT changes ? 'params', group_name = result.group_name
             WHERE r.run_id = task.run_id AND r.node = task.node;
     END IF;
     PERFORM mill.record_change('change_task', 'task ' || task.id, before, after);

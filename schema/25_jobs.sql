@@ -53,25 +53,15 @@ CREATE TABLE IF NOT EXISTS mill.job_tasks (
     priority mill.priority,
     group_name mill.label,
     concurrency_key mill.label,
-    max_attempts mill.attempt_limit NOT NULL DEFAULT 3,
-    retry_interval mill.retry_interval NOT NULL DEFAULT '10 seconds',
-    backoff mill.backoff NOT NULL DEFAULT 'exponential',
-    jitter boolean NOT NULL DEFAULT true,
-    timeout mill.time_limit,
     expected_duration interval CONSTRAINT expected_duration_range
         CHECK (expected_duration BETWEEN '1 millisecond' AND '365 days'),
-    mode mill.mode NOT NULL DEFAULT 'transaction',
-    at_most_once boolean NOT NULL DEFAULT false,
-    external boolean NOT NULL DEFAULT false,
     options mill.task_options,
     join_mode mill.join_mode NOT NULL DEFAULT 'all',
     ignore_failure boolean NOT NULL DEFAULT false,
     approval boolean NOT NULL DEFAULT false,
     approval_note text,
     disabled_at timestamptz,
-    PRIMARY KEY (job, name),
-    CONSTRAINT at_most_once_runs_once
-        CHECK (NOT at_most_once OR (mode = 'autocommit' AND max_attempts = 1))
+    PRIMARY KEY (job, name)
 );
 COMMENT ON TABLE mill.job_tasks IS 'Tasks of jobs';
 COMMENT ON COLUMN mill.job_tasks.params IS
@@ -87,8 +77,10 @@ COMMENT ON COLUMN mill.job_tasks.enabled IS
 
 CREATE OR REPLACE VIEW mill.visible_job_tasks AS
     SELECT x.job, x.name, x.description, x.queue, x.priority, x.group_name, x.concurrency_key,
-        x.max_attempts, x.retry_interval, x.backoff, x.jitter, x.timeout, x.mode, x.at_most_once,
-        x.external, x.ignore_failure, x.join_mode, x.run_as, x.disabled_at,
+        (mill.effective(x.options)).max_attempts, (mill.effective(x.options)).retry_interval,
+        (mill.effective(x.options)).backoff, (mill.effective(x.options)).jitter, (x.options).timeout,
+        (mill.effective(x.options)).mode, (mill.effective(x.options)).at_most_once,
+        (mill.effective(x.options)).external, x.ignore_failure, x.join_mode, x.run_as, x.disabled_at,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.statement END AS statement,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.params END AS params,
         (x.options).tags, (x.options).metadata, x.options, x.enabled, x.expected_duration,
@@ -126,8 +118,9 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         'tags', j.tags, 'metadata', j.metadata, 'expected_duration', j.expected_duration, 'deadline', j.deadline,
         'run_timeout', j.run_timeout,
         'tasks', (SELECT coalesce(jsonb_agg(mill.without_nulls(
-                to_jsonb(t) - ARRAY['job', 'disabled_at', 'group_name', 'join_mode', 'options']
-                || coalesce(to_jsonb(t.options), '{}') || jsonb_build_object(
+                coalesce(to_jsonb(t.options), '{}')
+                || to_jsonb(t) - ARRAY['job', 'disabled_at', 'group_name', 'join_mode', 'options']
+                || jsonb_build_object(
                     'group', t.group_name, 'join', t.join_mode, 'run_as', nullif(t.run_as, ''),
                     'after', (SELECT jsonb_agg(jsonb_build_object('task', e.parent, 'expected', e.expected)
                             ORDER BY e.parent)
@@ -195,20 +188,16 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     unknown text;
     parent jsonb;
-    put mill.job_tasks := jsonb_populate_record(NULL::mill.job_tasks, '{"queue": "default", "max_attempts": 3,
-        "retry_interval": "10 seconds", "backoff": "exponential", "mode": "transaction",
-        "at_most_once": false, "external": false, "ignore_failure": false, "join_mode": "all", "run_as": "",
-        "approval": false}'
-        || jsonb_build_object('job', job));
+    put mill.job_tasks := jsonb_populate_record(NULL::mill.job_tasks, '{"queue": "default", "ignore_failure": false,
+        "join_mode": "all", "run_as": "", "approval": false}' || jsonb_build_object('job', job));
 BEGIN
     task := mill.with_max_attempts(task);
-    put.jitter := task->>'backoff' IS DISTINCT FROM 'fixed';
     put.enabled := coalesce((SELECT t.enabled FROM mill.job_tasks t
         WHERE t.job = set_job_task.job AND t.name = task->>'name'), true);
     -- The key of every other setting is the name of its column.
     SELECT k INTO unknown FROM jsonb_object_keys(task) AS k WHERE k NOT IN ('group', 'join', 'after')
-        -- The tasks of a run have the traceparent of the run.
-        AND (k <> ALL (mill.task_option_names()) OR k = 'traceparent')
+        -- The tasks of a run have the traceparent of the run, and no plan.
+        AND (k <> ALL (mill.task_option_names()) OR k IN ('explain', 'traceparent'))
         AND (k IN ('job', 'disabled_at', 'group_name', 'join_mode', 'options') OR NOT EXISTS (SELECT FROM pg_attribute a
             WHERE a.attrelid = 'mill.job_tasks'::regclass AND a.attname = k AND a.attnum > 0 AND NOT a.attisdropped));
     IF FOUND THEN
@@ -220,9 +209,6 @@ BEGIN
     PERFORM mill.lock_group(task->>'group') WHERE task ? 'group';
     PERFORM mill.check_profile(task->>'run_as'), mill.check_routine(task->>'run_as', task->>'statement')
         WHERE task ? 'run_as';
-    IF (task->>'at_most_once')::boolean THEN
-        put.max_attempts := 1;
-    END IF;
     put := jsonb_populate_record(put, mill.without_nulls(task - ARRAY['group', 'join', 'after']
         || jsonb_build_object('group_name', task->'group', 'join_mode', task->'join')));
     put.options := mill.read_options(task);
@@ -371,6 +357,39 @@ $$;
 COMMENT ON FUNCTION mill.check_job IS
     'Raises an error if a job cannot run: unknown parents, results of tasks that it does not wait for, or a cycle';
 
+CREATE OR REPLACE FUNCTION mill.set_job_tasks(job text, tasks jsonb, defaults jsonb) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    names text[];
+    task jsonb;
+    problem text;
+    hint text;
+BEGIN
+    SELECT array_agg(t.value->>'name') INTO names FROM jsonb_array_elements(tasks) AS t;
+    UPDATE mill.job_tasks t SET disabled_at = now()
+        WHERE t.job = set_job_tasks.job AND t.disabled_at IS NULL AND t.name <> ALL (coalesce(names, '{}'));
+    UPDATE mill.job_edges e SET disabled_at = now() WHERE e.job = set_job_tasks.job AND e.disabled_at IS NULL;
+    SELECT n INTO problem FROM unnest(names) AS n GROUP BY n HAVING count(*) > 1 LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'job "%" has two tasks named "%"', job, problem
+            USING ERRCODE = '22023', TABLE = job, COLUMN = coalesce(problem, '');
+    END IF;
+    FOR task IN SELECT t.value FROM jsonb_array_elements(tasks) AS t LOOP
+        BEGIN
+            PERFORM mill.set_job_task(job, CASE WHEN task->'at_most_once' = 'true' THEN defaults - 'max_attempts'
+                ELSE defaults END || mill.with_max_attempts(task));
+        EXCEPTION WHEN data_exception OR integrity_constraint_violation OR program_limit_exceeded THEN
+            GET STACKED DIAGNOSTICS problem = MESSAGE_TEXT, hint = PG_EXCEPTION_HINT;
+            RAISE EXCEPTION 'task "%" of job "%": %', task->>'name', job, problem
+                USING ERRCODE = '22023', TABLE = job, COLUMN = coalesce(task->>'name', ''),
+                    HINT = coalesce(nullif(hint, ''), 'See docs/runs.md for the settings of a task of a job.');
+        END;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION mill.set_job_tasks IS
+    'Replaces the tasks and edges of a job, for mill.put_job. defaults: settings of tasks that do not set them';
+
 CREATE OR REPLACE FUNCTION mill.put_job(name text, tasks jsonb, description text, category text, frequency text,
     priority mill.priority, enabled boolean, options jsonb) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -379,10 +398,6 @@ DECLARE
     before jsonb;
     kept text;
     labels record;
-    task jsonb;
-    problem text;
-    hint text;
-    names text[];
     defaults jsonb := mill.with_max_attempts(coalesce(options->'task_defaults', '{}'));
 BEGIN
     IF jsonb_typeof(tasks) IS DISTINCT FROM 'array' THEN
@@ -420,26 +435,7 @@ BEGIN
                 (options->>'deadline')::interval, (options->>'run_timeout')::interval);
         kept := name;
     END IF;
-    SELECT array_agg(t.value->>'name') INTO names FROM jsonb_array_elements(tasks) AS t;
-    UPDATE mill.job_tasks t SET disabled_at = now()
-        WHERE t.job = kept AND t.disabled_at IS NULL AND t.name <> ALL (coalesce(names, '{}'));
-    UPDATE mill.job_edges e SET disabled_at = now() WHERE e.job = kept AND e.disabled_at IS NULL;
-    SELECT n INTO problem FROM unnest(names) AS n GROUP BY n HAVING count(*) > 1 LIMIT 1;
-    IF FOUND THEN
-        RAISE EXCEPTION 'job "%" has two tasks named "%"', kept, problem
-            USING ERRCODE = '22023', TABLE = kept, COLUMN = coalesce(problem, '');
-    END IF;
-    FOR task IN SELECT t.value FROM jsonb_array_elements(tasks) AS t LOOP
-        BEGIN
-            PERFORM mill.set_job_task(kept, CASE WHEN task->'at_most_once' = 'true' THEN defaults - 'max_attempts'
-                ELSE defaults END || mill.with_max_attempts(task));
-        EXCEPTION WHEN data_exception OR integrity_constraint_violation OR program_limit_exceeded THEN
-            GET STACKED DIAGNOSTICS problem = MESSAGE_TEXT, hint = PG_EXCEPTION_HINT;
-            RAISE EXCEPTION 'task "%" of job "%": %', task->>'name', kept, problem
-                USING ERRCODE = '22023', TABLE = kept, COLUMN = coalesce(task->>'name', ''),
-                    HINT = coalesce(nullif(hint, ''), 'See docs/runs.md for the settings of a task of a job.');
-        END;
-    END LOOP;
+    PERFORM mill.set_job_tasks(kept, tasks, defaults);
     PERFORM mill.check_job(kept);
     IF mill.job_definition(kept) IS NOT DISTINCT FROM before THEN
         RETURN false;

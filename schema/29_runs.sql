@@ -99,30 +99,22 @@ CREATE TABLE IF NOT EXISTS mill.run_tasks (
     finished_at timestamptz,
     approval_since timestamptz,
     rows bigint,
-    retry_interval mill.retry_interval NOT NULL,
-    timeout mill.time_limit,
     expected_duration interval,
     state mill.run_task_state NOT NULL DEFAULT 'waiting',
     outcome mill.outcome,
     priority mill.priority,
-    mode mill.mode NOT NULL,
-    backoff mill.backoff NOT NULL,
     join_mode mill.join_mode NOT NULL DEFAULT 'all',
     parents integer NOT NULL DEFAULT 0,
     satisfied integer NOT NULL DEFAULT 0,
     unsatisfied integer NOT NULL DEFAULT 0,
     attempts integer NOT NULL DEFAULT 0,
     session_pid integer,
-    max_attempts mill.attempt_limit NOT NULL,
     parent_failed boolean NOT NULL DEFAULT false,
     pending_propagation boolean NOT NULL DEFAULT false,
     takes_results boolean NOT NULL DEFAULT false,
     ignore_failure boolean NOT NULL DEFAULT false,
     approval boolean NOT NULL DEFAULT false,
     approved boolean,
-    jitter boolean NOT NULL,
-    at_most_once boolean NOT NULL,
-    external boolean NOT NULL,
     queue mill.queue_name NOT NULL,
     name mill.label NOT NULL,
     job mill.label,
@@ -137,9 +129,7 @@ CREATE TABLE IF NOT EXISTS mill.run_tasks (
     statement mill.statement NOT NULL,
     options mill.task_options,
     PRIMARY KEY (run_id, node),
-    CONSTRAINT run_tasks_name UNIQUE (name, run_id),
-    CONSTRAINT run_at_most_once_runs_once
-        CHECK (NOT at_most_once OR (mode = 'autocommit' AND max_attempts = 1))
+    CONSTRAINT run_tasks_name UNIQUE (name, run_id)
 ) WITH (fillfactor = 80, toast_tuple_target = 512, autovacuum_vacuum_scale_factor = 0.05,
     autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
 COMMENT ON TABLE mill.run_tasks IS 'Tasks of runs, frozen at the start of the run';
@@ -234,28 +224,13 @@ COMMENT ON FUNCTION mill.lock_groups IS
     'As mill.lock_group, for the groups of these tasks of a run (nodes null: of all). Without its group, a task could '
     'never be released, and no advance of its run could succeed';
 
-CREATE OR REPLACE FUNCTION mill.create_run(jobs text[], params jsonb, schedule mill.schedules,
-    fire_at timestamptz, reason text, options jsonb, OUT run_id bigint, OUT dropped text[])
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
--- Statistics may not cover a new job. Without nested loops, the planner cannot join two large sets with one.
-SET enable_nestloop = off SET jit = off AS $$
+CREATE OR REPLACE FUNCTION mill.insert_run(wanted text[], params jsonb, schedule mill.schedules, fire_at timestamptz,
+    reason text, options jsonb) RETURNS bigint
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_nestloop = off SET jit = off AS $$
 #variable_conflict use_variable
 DECLARE
-    wanted text[];
-    count integer;
-    offered jsonb := '{}';
-    default_group text := (SELECT s.default_group FROM mill.settings s);
+    run_id bigint;
 BEGIN
-    IF jsonb_typeof(params) IS DISTINCT FROM 'object' THEN
-        RAISE EXCEPTION 'params must be a JSON object' USING ERRCODE = '22023';
-    END IF;
-    PERFORM mill.check_size('params of the run are', params), mill.check_durations(options),
-        mill.check_labels(options - '{run_timeout,traceparent}'::text[]), mill.check_traceparent(options);
-    wanted := mill.runnable_jobs(jobs);
-    IF schedule.id IS NOT NULL THEN
-        offered := jsonb_build_object('schedule', schedule.name, 'reason', reason,
-            'fire_at', to_char(fire_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'));
-    END IF;
     WITH given (tags, metadata, precedence) AS (
         SELECT j.tags, j.metadata, array_position(wanted, j.name::text) FROM mill.jobs j WHERE j.name = ANY (wanted)
         UNION ALL SELECT schedule.tags, schedule.metadata, cardinality(wanted) + 1
@@ -270,7 +245,20 @@ BEGIN
             (SELECT jsonb_object_agg(e.key, e.value ORDER BY g.precedence) FROM given g, jsonb_each(g.metadata) AS e)
         FROM mill.declared_durations(wanted, schedule) AS d, clock_timestamp() AS c(now)
         RETURNING runs.id INTO run_id;
+    RETURN run_id;
+END
+$$;
+COMMENT ON FUNCTION mill.insert_run IS 'Inserts the row of a run, for mill.create_run. Returns its id';
 
+CREATE OR REPLACE FUNCTION mill.copy_jobs(run_id bigint, wanted text[], params jsonb, overrides jsonb,
+    OUT count bigint, OUT dropped text[])
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+-- Statistics may not cover a new job. Without nested loops, the planner cannot join two large sets with one.
+SET enable_nestloop = off SET jit = off AS $$
+#variable_conflict use_variable
+DECLARE
+    default_group CONSTANT text := (SELECT s.default_group FROM mill.settings s);
+BEGIN
     WITH chosen AS MATERIALIZED (
         -- A task that several jobs contain is included once, from the job that gives it the highest
         -- priority.
@@ -299,21 +287,17 @@ BEGIN
         SELECT run_id, e.parent, e.child, e.expected FROM edge e WHERE e.parent IS NOT NULL
     ), put AS (
         INSERT INTO mill.run_tasks (run_id, node, name, job, statement, params, takes_results, queue, priority,
-            group_name, concurrency_key, max_attempts, retry_interval, backoff, jitter, timeout, mode,
-            at_most_once, external, ignore_failure, join_mode, run_as, parents, state, options, expected_duration,
-            approval, approval_note)
-        SELECT run_id, n.node, n.name, n.job, n.statement, mill.substitute_params(n.params, offered || params),
+            group_name, concurrency_key, ignore_failure, join_mode, run_as, parents, state, options,
+            expected_duration, approval, approval_note)
+        SELECT run_id, n.node, n.name, n.job, n.statement, mill.substitute_params(n.params, params),
             coalesce(n.params @? '$[*]."$result"', false), n.queue, n.chosen_priority, n.chosen_group,
-            n.concurrency_key,
-            CASE WHEN n.at_most_once THEN 1 ELSE coalesce(schedule.max_attempts, n.max_attempts) END,
-            coalesce(schedule.retry_interval, n.retry_interval), n.backoff, n.jitter, n.timeout, n.mode,
-            n.at_most_once, n.external, n.ignore_failure, n.join_mode, n.run_as, coalesce(p.parents, 0),
+            n.concurrency_key, n.ignore_failure, n.join_mode, n.run_as, coalesce(p.parents, 0),
             CASE WHEN p.parents > 0 THEN 'waiting' ELSE 'ready' END::mill.run_task_state,
-            CASE WHEN NOT n.options IS NULL OR NOT (q.store_params AND q.store_output) OR options ? 'traceparent'
+            CASE WHEN NOT n.options IS NULL OR NOT (q.store_params AND q.store_output) OR overrides <> '{}'
                 THEN mill.resolve_options(jsonb_populate_record(n.options,
-                    jsonb_build_object('traceparent', options->'traceparent')), n.queue, n.params) END,
-            n.expected_duration,
-            n.approval, n.approval_note
+                    CASE WHEN (n.options).at_most_once THEN overrides - 'max_attempts' ELSE overrides END),
+                    n.queue, n.params) END,
+            n.expected_duration, n.approval, n.approval_note
         FROM numbered n LEFT JOIN mill.queues q ON q.name = n.queue
             LEFT JOIN (SELECT e.child, count(e.parent)::integer AS parents FROM edge e GROUP BY e.child) AS p
                 ON p.child = n.node
@@ -322,6 +306,36 @@ BEGIN
     SELECT (SELECT count(*) FROM put), (SELECT array_agg(e.parent_name || ' > ' || e.child_name
             ORDER BY e.parent_name, e.child_name) FROM edge e WHERE e.parent IS NULL)
         INTO count, dropped;
+END
+$$;
+COMMENT ON FUNCTION mill.copy_jobs IS
+    'Copies the tasks and edges of these jobs into a run, for mill.create_run. overrides: options that take precedence '
+    'over those of the tasks. Returns the number of tasks, and the edges that are left out';
+
+CREATE OR REPLACE FUNCTION mill.create_run(jobs text[], params jsonb, schedule mill.schedules,
+    fire_at timestamptz, reason text, options jsonb, OUT run_id bigint, OUT dropped text[])
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_nestloop = off SET jit = off AS $$
+#variable_conflict use_variable
+DECLARE
+    wanted text[];
+    count bigint;
+    offered jsonb := '{}';
+BEGIN
+    IF jsonb_typeof(params) IS DISTINCT FROM 'object' THEN
+        RAISE EXCEPTION 'params must be a JSON object' USING ERRCODE = '22023';
+    END IF;
+    PERFORM mill.check_size('params of the run are', params), mill.check_durations(options),
+        mill.check_labels(options - '{run_timeout,traceparent}'::text[]), mill.check_traceparent(options);
+    wanted := mill.runnable_jobs(jobs);
+    IF schedule.id IS NOT NULL THEN
+        offered := jsonb_build_object('schedule', schedule.name, 'reason', reason,
+            'fire_at', to_char(fire_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'));
+    END IF;
+    run_id := mill.insert_run(wanted, params, schedule, fire_at, reason, options);
+    SELECT c.count, c.dropped INTO count, dropped
+        FROM mill.copy_jobs(run_id, wanted, offered || params, jsonb_strip_nulls(jsonb_build_object(
+            'traceparent', options->'traceparent', 'max_attempts', schedule.max_attempts,
+            'retry_interval', schedule.retry_interval))) AS c;
     IF count = 0 THEN
         RAISE EXCEPTION 'no enabled task in %', array_to_string(wanted, ', ') USING ERRCODE = '22023';
     END IF;
@@ -456,21 +470,59 @@ $$;
 COMMENT ON FUNCTION mill.is_upstream_of IS
     'Returns whether target depends on origin in a run, directly or indirectly, or is the same task';
 
+CREATE OR REPLACE FUNCTION mill.add_run_edges(run_id bigint, added mill.run_tasks, self mill.tasks, after text[],
+    before text[]) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    other mill.run_tasks;
+    named text;
+BEGIN
+    FOREACH named IN ARRAY after || before LOOP
+        SELECT t.* INTO other FROM mill.run_tasks t WHERE t.run_id = add_run_edges.run_id AND t.name = named;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'run % has no task "%"', run_id, named USING ERRCODE = '22023';
+        ELSIF named = ANY (after) THEN
+            INSERT INTO mill.run_edges (run_id, parent, child, expected)
+                VALUES (run_id, other.node, added.node, 'succeeded');
+        -- A task that waits for the calling task cannot start before the calling task commits, and the
+        -- new task appears with that commit.
+        ELSIF other.state <> 'waiting'
+            OR self.node IS NOT NULL AND (other.node = self.node
+                OR NOT mill.is_upstream_of(run_id, self.node, other.node))
+        THEN
+            RAISE EXCEPTION 'task "%" does not wait for the calling task and could start before "%" is added',
+                named, added.name
+                USING ERRCODE = '55000';
+        ELSE
+            INSERT INTO mill.run_edges (run_id, parent, child, expected)
+                VALUES (run_id, added.node, other.node, 'succeeded');
+            IF self.node IS NULL THEN
+                -- The parents that the other task had so far may have ended. An advance that has not reached
+                -- the event of the new task must not release it.
+                UPDATE mill.run_tasks t SET parents = t.parents + 1
+                    WHERE t.run_id = add_run_edges.run_id AND t.node = other.node;
+            END IF;
+            IF mill.is_upstream_of(run_id, other.node, added.node) THEN
+                RAISE EXCEPTION 'task "%" would wait for itself', added.name USING ERRCODE = '22023';
+            END IF;
+        END IF;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION mill.add_run_edges IS
+    'Inserts the edges of a task that is added to a run, for mill.add_run_task. self: the calling task';
+
 CREATE OR REPLACE FUNCTION mill.add_run_task(name text, statement text, params jsonb DEFAULT NULL,
-    after text[] DEFAULT '{}', before text[] DEFAULT '{}', queue text DEFAULT 'default',
-    priority mill.priority DEFAULT NULL, group_name text DEFAULT NULL, concurrency_key text DEFAULT NULL,
-    max_attempts integer DEFAULT 3, retry_interval interval DEFAULT '10 seconds',
-    backoff mill.backoff DEFAULT 'exponential', jitter boolean DEFAULT NULL, timeout interval DEFAULT NULL,
-    mode mill.mode DEFAULT 'transaction', ignore_failure boolean DEFAULT false,
+    after text[] DEFAULT '{}', before text[] DEFAULT '{}', ignore_failure boolean DEFAULT false,
     run_id bigint DEFAULT NULL, options jsonb DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
     self mill.tasks;
     run mill.runs;
-    new_node bigint := nextval('mill.added_nodes');
-    other mill.run_tasks;
-    named text;
+    task mill.tasks;
+    added mill.run_tasks;
 BEGIN
     SELECT t.* INTO self FROM mill.tasks t
         WHERE t.id = nullif(current_setting('mill.task_id', true), '')::bigint AND t.node IS NOT NULL;
@@ -488,57 +540,28 @@ BEGIN
         RAISE EXCEPTION 'run % is not in progress', run_id USING ERRCODE = '55000';
     END IF;
     statement := mill.check_statement(statement, params);
-    PERFORM mill.check_options(options);
-    options := jsonb_build_object('traceparent', (self.options).traceparent) || coalesce(options, '{}');
-    group_name := coalesce(group_name, (SELECT s.default_group FROM mill.settings s));
-    PERFORM mill.lock_group(group_name) WHERE group_name IS NOT NULL;
+    task := mill.read_task(jsonb_build_object('traceparent', (self.options).traceparent) || coalesce(options, '{}'),
+        '{concurrency_key,group_name,priority,queue}');
+    task.group_name := coalesce(task.group_name, (SELECT s.default_group FROM mill.settings s));
+    PERFORM mill.lock_group(task.group_name) WHERE task.group_name IS NOT NULL;
+    PERFORM mill.check_task(task, statement);
     INSERT INTO mill.run_tasks (run_id, node, name, statement, params, queue, priority, group_name,
-        concurrency_key, max_attempts, retry_interval, backoff, jitter, timeout, mode, at_most_once, external,
-        ignore_failure, parents, options, propagated_to, added_by)
-    VALUES (run_id, new_node, name, statement, params, queue,
-        coalesce(priority, (SELECT g.priority FROM mill.groups g WHERE g.name = group_name)), group_name,
-        concurrency_key, max_attempts, retry_interval, backoff, coalesce(jitter, backoff <> 'fixed'), timeout, mode,
-        false, false, ignore_failure, cardinality(after),
-        mill.resolve_options(mill.read_options(options), queue, params), -1, self.node)
-    ON CONFLICT ON CONSTRAINT run_tasks_name DO NOTHING;
+        concurrency_key, ignore_failure, parents, options, propagated_to, added_by)
+    VALUES (run_id, nextval('mill.added_nodes'), name, statement, params, task.queue,
+        coalesce(task.priority, (SELECT g.priority FROM mill.groups g WHERE g.name = task.group_name)),
+        task.group_name, task.concurrency_key, ignore_failure, cardinality(after),
+        mill.resolve_options(task.options, task.queue, params), -1, self.node)
+    ON CONFLICT ON CONSTRAINT run_tasks_name DO NOTHING RETURNING run_tasks.* INTO added;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'run % already has a task "%"', run_id, name USING ERRCODE = '23505';
     END IF;
-    FOREACH named IN ARRAY after || before LOOP
-        SELECT t.* INTO other FROM mill.run_tasks t WHERE t.run_id = add_run_task.run_id AND t.name = named;
-        IF NOT FOUND THEN
-            RAISE EXCEPTION 'run % has no task "%"', run_id, named USING ERRCODE = '22023';
-        ELSIF named = ANY (after) THEN
-            INSERT INTO mill.run_edges (run_id, parent, child, expected)
-                VALUES (run_id, other.node, new_node, 'succeeded');
-        -- A task that waits for the calling task cannot start before the calling task commits, and the
-        -- new task appears with that commit.
-        ELSIF other.state <> 'waiting'
-            OR self.node IS NOT NULL AND (other.node = self.node
-                OR NOT mill.is_upstream_of(run_id, self.node, other.node))
-        THEN
-            RAISE EXCEPTION 'task "%" does not wait for the calling task and could start before "%" is added',
-                named, name
-                USING ERRCODE = '55000';
-        ELSE
-            INSERT INTO mill.run_edges (run_id, parent, child, expected)
-                VALUES (run_id, new_node, other.node, 'succeeded');
-            IF self.node IS NULL THEN
-                -- The parents that the other task had so far may have ended. An advance that has not reached
-                -- the event of the new task must not release it.
-                UPDATE mill.run_tasks t SET parents = t.parents + 1
-                    WHERE t.run_id = add_run_task.run_id AND t.node = other.node;
-            END IF;
-            IF mill.is_upstream_of(run_id, other.node, new_node) THEN
-                RAISE EXCEPTION 'task "%" would wait for itself', name USING ERRCODE = '22023';
-            END IF;
-        END IF;
-    END LOOP;
-    INSERT INTO mill.run_events (run_id, node) VALUES (run_id, new_node);
+    PERFORM mill.add_run_edges(run_id, added, self, after, before);
+    INSERT INTO mill.run_events (run_id, node) VALUES (run_id, added.node);
 END
 $$;
 COMMENT ON FUNCTION mill.add_run_task IS
     'Adds a task to a run in progress. If a task of the run calls it, the new task appears when the calling task '
     'commits. after: tasks of the run that the new task waits for. before: tasks that wait for the calling task, and '
-    'from then on also for the new task';
+    'from then on also for the new task. options: {"queue", "priority", "group_name", "concurrency_key", and the '
+    'attributes of mill.task_options}';
 GRANT EXECUTE ON FUNCTION mill.add_run_task TO mill_producer;

@@ -225,14 +225,12 @@ BEGIN
         FROM picked p WHERE NOT p.approval OR p.approved
     ), put AS (
         INSERT INTO mill.tasks (id, name, run_id, node, statement, params, queue, priority, group_name,
-            concurrency_key, limits, state, blocking_limit_id, attempt, max_attempts, retry_interval, backoff, jitter,
-            timeout, mode, at_most_once, external, run_as, options, receipt)
+            concurrency_key, limits, state, blocking_limit_id, attempt, run_as, options, receipt)
         SELECT t.id, t.name, t.run_id, t.node, t.statement,
             CASE WHEN t.takes_results AND t.unusable IS NULL THEN mill.substitute_results(t.run_id, t.params)
                 ELSE t.params END, t.queue,
             coalesce(t.priority, 'normal'), t.group_name, t.concurrency_key, t.limits,
-            mill.initial_state(NULL, t.limits), t.limits[1], t.attempts, t.max_attempts, t.retry_interval,
-            t.backoff, t.jitter, t.timeout, t.mode, t.at_most_once, t.external, t.run_as,
+            mill.initial_state(NULL, t.limits), t.limits[1], t.attempts, t.run_as,
             CASE WHEN t.takes_results THEN mill.options_with_results(t.run_id, t.params, t.options) ELSE t.options END,
             CASE WHEN t.run_as <> '' THEN mill.new_receipt(t.run_as) END
         FROM task t

@@ -1,6 +1,7 @@
 -- One hour of a warehouse's history, for the screens and the screenshots of the documentation.
 CREATE TABLE orders (id bigint PRIMARY KEY, placed_at timestamptz NOT NULL, amount numeric NOT NULL);
-INSERT INTO orders SELECT n, now() - n * interval '1 minute', (n * 7919 % 10000) / 100.0 FROM generate_series(1, 1000) AS n;
+INSERT INTO orders SELECT n, now() - n * interval '1 minute', (n * 7919 % 10000) / 100.0 FROM generate_series(1,
+    1000) AS n;
 CREATE MATERIALIZED VIEW orders_by_day AS
     SELECT placed_at::date AS day, count(*) AS orders, sum(amount) AS amount FROM orders GROUP BY 1;
 CREATE TABLE revenue (day date, amount numeric);
@@ -20,17 +21,18 @@ SELECT mill.set_max_running('queue', 'reports', 1);
 CREATE PROCEDURE nightly() LANGUAGE sql AS 'DELETE FROM events WHERE day < current_date - 400';
 COMMENT ON PROCEDURE nightly() IS 'Removes what nobody needs. @daily(03:15, days: weekdays) @retry(max_attempts: 3)';
 
-SELECT mill.set_schedule('arrivals', 'trigger(table: public.inbox, rows: 100)', 'CALL nightly()', task => '{"queue": "etl"}');
+SELECT mill.set_schedule('arrivals', 'trigger(table: public.inbox, rows: 100)', 'CALL nightly()',
+    task => '{"queue": "etl"}');
 SELECT mill.set_schedule('hourly orders', 'every(1 hour, zone: Europe/Berlin)', 'SELECT count(*) FROM events',
     task => '{"queue": "etl"}');
 
 -- Ended within the last hour, or since midnight if shorter: history has one partition per day.
-INSERT INTO mill.attempts (finished_at, task_id, enqueued_at, due_at, started_at, retry_interval, attempt, outcome,
-    priority, mode, backoff, max_attempts, final, jitter, at_most_once, external, queue, name, sqlstate, message,
+INSERT INTO mill.attempts (finished_at, task_id, enqueued_at, due_at, started_at, attempt, outcome,
+    priority, final, queue, name, sqlstate, message,
     rows, statement)
-SELECT s.ended, nextval('mill.tasks_id_seq'), s.due, s.due, s.due + wait, '10 seconds', 1,
-    CASE WHEN s.fails THEN 'failed' ELSE 'succeeded' END::mill.outcome, 'normal', 'transaction', 'exponential', 1,
-    true, true, false, false, k.queue, k.name, CASE WHEN s.fails THEN '22012' END,
+SELECT s.ended, nextval('mill.tasks_id_seq'), s.due, s.due, s.due + wait, 1,
+    CASE WHEN s.fails THEN 'failed' ELSE 'succeeded' END::mill.outcome, 'normal', true, k.queue, k.name,
+        CASE WHEN s.fails THEN '22012' END,
     CASE WHEN s.fails THEN 'division by zero' END, k.rows, k.statement
 FROM (VALUES
         ('etl', 'load orders', 2.2, 480, 'CALL load_orders($1::date)'),

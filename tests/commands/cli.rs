@@ -110,13 +110,13 @@ async fn the_number_of_attempts_is_stored_under_one_name() {
         let [flag, number] = flags;
         let id = Program::enqueue(&database, &[flag, number, "SELECT 1"]).succeeds().await;
         let stored =
-            format!("SELECT max_attempts::integer FROM mill.tasks WHERE id = {}", id.trim());
+            format!("SELECT max_attempts FROM mill.visible_tasks WHERE id = {}", id.trim());
         assert_eq!(database.value::<i32>(&stored).await, 4, "{flag}");
     }
     for (key, number) in [("max_attempts", 4), ("attempts", 4), ("max_retries", 3)] {
         let task = format!(r#"[{{"name": "a", "statement": "SELECT 1", "{key}": {number}}}]"#);
         database.execute(&format!("SELECT mill.set_job('j', tasks => '{task}')")).await;
-        let stored = "SELECT max_attempts::integer FROM mill.job_tasks WHERE job = 'j'";
+        let stored = "SELECT max_attempts FROM mill.visible_job_tasks WHERE job = 'j'";
         assert_eq!(database.value::<i32>(stored).await, 4, "{key}");
     }
     let both = r#"[{"name": "a", "statement": "SELECT 1", "attempts": 4, "max_retries": 3}]"#;

@@ -15,12 +15,12 @@ SELECT 'etl-' || n % 20, (ARRAY['low', 'normal', 'high'])[1 + n % 3]::mill.prior
     CASE WHEN n % 10 = 0 THEN 'scheduled' ELSE 'pending' END::mill.state,
     now() + CASE WHEN n % 10 = 0 THEN interval '1 day' ELSE '0' END, 'task ' || n % 500, 'SELECT 1'
 FROM generate_series(1, {live}) AS n;
-INSERT INTO mill.attempts (finished_at, task_id, enqueued_at, due_at, started_at, retry_interval, attempt, outcome,
-    priority, mode, backoff, max_attempts, final, jitter, at_most_once, external, queue, name, sqlstate, message,
+INSERT INTO mill.attempts (finished_at, task_id, enqueued_at, due_at, started_at, attempt, outcome,
+    priority, final, queue, name, sqlstate, message,
     statement)
-SELECT at, nextval('mill.tasks_id_seq'), at, at, at, '10 seconds', 1,
-    CASE WHEN n % 100 = 0 THEN 'failed' ELSE 'succeeded' END::mill.outcome, 'normal', 'transaction', 'exponential',
-    1, true, true, false, false, 'etl-' || n % 20, 'task ' || n % 500,
+SELECT at, nextval('mill.tasks_id_seq'), at, at, at, 1,
+    CASE WHEN n % 100 = 0 THEN 'failed' ELSE 'succeeded' END::mill.outcome, 'normal', true, 'etl-' || n % 20,
+        'task ' || n % 500,
     CASE WHEN n % 100 = 0 THEN '22012' END, CASE WHEN n % 100 = 0 THEN 'division by zero' END, rpad('SELECT 1', {width})
 FROM generate_series(1, {ended}) AS n,
     LATERAL (SELECT now() - interval '12 hours' * (1 - n::float8 / {ended}) ^ 3) AS t (at);
@@ -28,13 +28,14 @@ INSERT INTO mill.runs (jobs, params, state, tasks, succeeded, failed, started_at
 SELECT ARRAY['job ' || n % 300], jsonb_build_object('n', n), CASE WHEN n % 3 = 0 THEN 'failed' ELSE 'succeeded' END::mill.run_state,
     5, CASE WHEN n % 3 = 0 THEN 4 ELSE 5 END, CASE WHEN n % 3 = 0 THEN 1 ELSE 0 END, now(), now()
 FROM generate_series(1, {runs}) AS n;
-SELECT mill.set_job('wide', (SELECT jsonb_agg(jsonb_build_object('name', 'n' || n, 'statement', 'SELECT 1', 'after', '[]'::jsonb))
+SELECT mill.set_job('wide', (SELECT jsonb_agg(jsonb_build_object('name', 'n' || n, 'statement', 'SELECT 1', 'after',
+    '[]'::jsonb))
     FROM generate_series(1, 200) n));
 SELECT mill.start_run(ARRAY['wide']) FROM generate_series(1, 20);
 UPDATE mill.run_tasks SET state = 'failed', finished_at = now(), task_id = NULL WHERE name = 'n7';
 SELECT mill.set_group('group ' || n) FROM generate_series(1, 50) AS n;
 SELECT mill.set_max_running('queue', 'narrow', 0);
-SELECT mill.enqueue_many(array_fill('SELECT 1'::text, ARRAY[12000]), queue => 'narrow')";
+SELECT mill.enqueue_many(array_fill('SELECT 1'::text, ARRAY[12000]), options => jsonb_build_object('queue', 'narrow'))";
 
 /// Names of the statements that read the last hour in the background, whichever page is requested.
 const BACKGROUND: [&str; 3] = ["throughput", "backlog_changes", "live_changes"];

@@ -31,7 +31,7 @@ async fn tasks_are_enqueued_cancelled_and_retried() {
     assert_eq!(again, json!({ "tasks": [{ "id": id, "created": false }] }));
     let stored: Value = database
         .value(
-            "SELECT to_jsonb(t) - '{id,enqueued_at,limits}'::text[] FROM mill.tasks t
+            "SELECT to_jsonb(t) - '{id,enqueued_at,limits}'::text[] FROM mill.visible_tasks t
              WHERE t.retry_interval = '1.5 seconds' AND t.timeout = '1 minute'",
         )
         .await;
@@ -261,7 +261,9 @@ async fn a_waiting_task_is_changed_and_null_removes_an_option() {
     let key = [("Idempotency-Key", "change-1")];
     let answer = document(&console.post_json(&path, &change, &key).await);
     assert_eq!(answer, json!({ "result": "updated" }));
-    let stored = "SELECT concat_ws(' ', priority, queue, state, params, max_attempts, timeout, group_name) FROM mill.tasks";
+    let stored =
+        "SELECT concat_ws(' ', priority, queue, state, params, max_attempts, timeout, group_name)
+        FROM mill.visible_tasks";
     assert_eq!(database.value::<String>(stored).await, "high etl scheduled [2] 9");
     let same = document(&console.post_json(&path, &json!({ "priority": "high" }), &[]).await);
     assert_eq!(same, json!({ "result": "unchanged" }));
@@ -291,7 +293,8 @@ async fn a_queue_is_purged_in_parts_and_a_repeated_request_purges_no_later_task(
     let console = Console::start(&database, &[]).await;
     database
         .execute(
-            "SELECT mill.enqueue_many(array_fill('SELECT 1'::text, ARRAY[10200]), queue => 'old');
+            "SELECT mill.enqueue_many(array_fill('SELECT 1'::text, ARRAY[10200]),
+                    options => jsonb_build_object('queue', 'old'));
              SELECT mill.enqueue('SELECT 1', queue => 'other')",
         )
         .await;

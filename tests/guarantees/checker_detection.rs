@@ -175,8 +175,14 @@ const PLANTED: &[(&str, &[&str])] = &[
     ),
     ("UPDATE mill.run_tasks SET state = 'failed' WHERE name = 'bottom'", &["runs_agree"]),
     ("UPDATE mill.run_tasks SET state = 'released' WHERE name = 'v'", &["runs_agree"]),
-    ("UPDATE mill.attempts SET max_attempts = 1 WHERE name = 'fails'", &["attempts_bounded"]),
-    ("UPDATE mill.attempts SET max_attempts = 3 WHERE name = 'fails'", &["attempts_bounded"]),
+    (
+        "UPDATE mill.attempts SET options.max_attempts = 1 WHERE name = 'fails'",
+        &["attempts_bounded"],
+    ),
+    (
+        "UPDATE mill.attempts SET options.max_attempts = 3 WHERE name = 'fails'",
+        &["attempts_bounded"],
+    ),
     ("CALL again('lost', NULL, 6)", &["attempts_bounded"]),
     ("CALL again('lost', NULL, 5)", &[]),
     ("CALL again('failed', '40001', 6)", &["attempts_bounded"]),
@@ -219,7 +225,7 @@ const PLANTED: &[(&str, &[&str])] = &[
         &["key_is_one_task"],
     ),
     (
-        "UPDATE mill.attempts SET max_attempts = 1 WHERE name = 'fails';
+        "UPDATE mill.attempts SET options.max_attempts = 1 WHERE name = 'fails';
          UPDATE mill.attempts SET outcome = 'lost', started_at = started_at - interval '2 h'
          WHERE name = 'fails' AND attempt = 1",
         &["recovered_in_time"],

@@ -102,7 +102,7 @@ const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         function: "reclaim",
-        from: "WHEN task.at_most_once OR",
+        from: "WHEN once OR",
         to: "WHEN",
         scenario: Scenario::KilledMidTask,
         finds: &["at_most_once"],
@@ -137,9 +137,9 @@ const MUTANTS: &[Mutant] = &[
         finds: &["ends_once", "cancelled_stays"],
     },
     Mutant {
-        function: "submit",
-        from: "EXIT WHEN FOUND;",
-        to: "EXIT;",
+        function: "claim_key",
+        from: "RETURN live;",
+        to: "RETURN NULL;",
         scenario: Scenario::Deduplicated,
         finds: &["key_is_one_task"],
     },

@@ -287,7 +287,7 @@ async fn actions_on_many_tasks_see_other_changes_whatever_the_default_isolation_
         (&["cancel", "--state", "pending"], "cancelled"),
     ] {
         let holder = database.connect().await;
-        let hold = "BEGIN; UPDATE mill.tasks SET max_attempts = max_attempts + 1";
+        let hold = "BEGIN; UPDATE mill.tasks SET attempt = attempt + 1";
         holder.batch_execute(hold).await.unwrap();
         let released = async {
             database.until_a_session_waits_or("false").await;

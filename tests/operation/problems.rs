@@ -147,10 +147,10 @@ async fn a_limit_that_was_removed_is_not_shown_although_its_tasks_are_still_bloc
 
 /// Ten successful attempts and runs of one minute, and one of each that goes on for five minutes.
 const SLOW: &str = r#"
-INSERT INTO mill.attempts (finished_at, task_id, enqueued_at, due_at, started_at, retry_interval, attempt, outcome,
-    priority, mode, backoff, max_attempts, final, jitter, at_most_once, external, queue, name, statement)
-SELECT now(), n, now(), now(), now() - '1 minute'::interval, '10 seconds', 1, 'succeeded', 'normal', 'transaction',
-    'exponential', 1, true, true, false, false, 'etl', 'load', 'SELECT 1' FROM generate_series(1000, 1009) AS n;
+INSERT INTO mill.attempts (finished_at, task_id, enqueued_at, due_at, started_at, attempt, outcome,
+    priority, final, queue, name, statement)
+SELECT now(), n, now(), now(), now() - '1 minute'::interval, 1, 'succeeded', 'normal', true, 'etl', 'load',
+    'SELECT 1' FROM generate_series(1000, 1009) AS n;
 SELECT mill.set_job('daily', '[{"name": "wait", "statement": "SELECT 1", "queue": "none"}]');
 SELECT mill.start_run('{daily}') FROM generate_series(1, 11);
 UPDATE mill.runs SET state = 'succeeded', succeeded = 1, finished_at = started_at + '1 minute'::interval WHERE id < 11;

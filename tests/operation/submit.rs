@@ -209,7 +209,7 @@ async fn defaults_in_help_and_docs_are_those_of_the_schema() {
         let sql = "SELECT t.queue::text, t.priority::text, t.max_attempts::text,
                 extract(epoch FROM t.retry_interval)::float8, t.backoff::text, t.jitter::text,
                 t.mode::text, (SELECT l.max_running::text FROM mill.limits l WHERE l.name = $2)
-            FROM mill.tasks t WHERE t.id = $1";
+            FROM mill.visible_tasks t WHERE t.id = $1";
         let row = &database.rows(sql, &[&id.0, &key]).await[0];
         for (index, (option, default)) in expected.iter().enumerate() {
             let found = match *option {
@@ -219,6 +219,8 @@ async fn defaults_in_help_and_docs_are_those_of_the_schema() {
             assert_eq!(&found, default, "{option} of the task by {key}");
         }
     }
+    let without = "SELECT bool_and(options IS NOT DISTINCT FROM NULL) FROM mill.tasks";
+    assert!(database.value::<bool>(without).await, "defaults are not stored");
     let page = std::fs::read_to_string(root().join("docs/enqueue.md")).unwrap();
     let help = Program::enqueue(&database, &["--help"]).succeeds().await;
     let help = help.split_whitespace().collect::<Vec<_>>().join(" ");

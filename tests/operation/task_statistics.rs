@@ -8,11 +8,10 @@ use crate::harness::{Database, Program, Worker};
 async fn record(database: &Database, name: &str, count: i32, seconds: &str, outcome: &str) {
     database
         .execute(&format!(
-            "INSERT INTO mill.attempts (finished_at, task_id, enqueued_at, due_at, started_at, retry_interval,
-                attempt, outcome, priority, mode, backoff, max_attempts, final, jitter, at_most_once, external,
-                queue, name, sqlstate, message, statement)
-            SELECT at, 1000 + n, at, at, at - make_interval(secs => {seconds}), '1 s', 1, '{outcome}', 'normal',
-                'transaction', 'fixed', 3, true, true, false, false, 'etl', '{name}',
+            "INSERT INTO mill.attempts (finished_at, task_id, enqueued_at, due_at, started_at, attempt, outcome,
+            priority, final, queue, name, sqlstate, message, statement)
+            SELECT at, 1000 + n, at, at, at - make_interval(secs => {seconds}), 1, '{outcome}', 'normal',
+                true, 'etl', '{name}',
                 CASE WHEN '{outcome}' = 'failed' THEN '23505' END,
                 CASE WHEN '{outcome}' = 'failed' THEN format('duplicate key value violates unique constraint \"t_%s\"', n) END,
                 'SELECT 1'
@@ -46,7 +45,8 @@ async fn durations_show_percentiles_and_trend_of_each_name() {
              ALTER TABLE mill.attempts ATTACH PARTITION mill.attempts_old
                  FOR VALUES FROM (now() - interval '20 days') TO (now() - interval '8 days');
              INSERT INTO mill.attempts SELECT (a).* FROM (SELECT jsonb_populate_record(x, jsonb_build_object(
-                 'finished_at', now() - interval '9 days', 'name', 'old')) AS a FROM mill.attempts x WHERE x.name = 'few') s",
+                 'finished_at', now() - interval '9 days', 'name',
+                 'old')) AS a FROM mill.attempts x WHERE x.name = 'few') s",
         )
         .await;
     assert_eq!(database.value::<i64>("SELECT count(*) FROM mill.durations").await, 3);

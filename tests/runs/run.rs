@@ -375,7 +375,7 @@ async fn unfinished_propagation_of_a_run_is_continued_by_any_worker() {
     database
         .execute(&format!(
             "INSERT INTO mill.jobs (name) VALUES ('wide');
-             INSERT INTO mill.job_tasks (job, name, statement, max_attempts)
+             INSERT INTO mill.job_tasks (job, name, statement, options.max_attempts)
                  SELECT 'wide', 't' || n, 'SELECT 1/0', 1 FROM generate_series(0, {CHILDREN}) AS n;
              INSERT INTO mill.job_edges (job, parent, child)
                  SELECT 'wide', 't0', 't' || n FROM generate_series(1, {CHILDREN}) AS n"

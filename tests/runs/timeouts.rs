@@ -40,8 +40,9 @@ async fn a_run_takes_the_timeout_of_its_start_or_schedule_or_the_shortest_of_its
     output_of(&database, &["apply", folder.path()]).await;
     let again = json_of(&database, &["apply", folder.path(), "--dry-run"]).await;
     assert_eq!(again["plan"]["jobs"].as_array().map_or(0, Vec::len), 0, "{again}");
-    let task: String =
-        database.value("SELECT timeout::text FROM mill.job_tasks WHERE name = 'read'").await;
+    let task: String = database
+        .value("SELECT timeout::text FROM mill.visible_job_tasks WHERE name = 'read'")
+        .await;
     assert_eq!(task, "00:05:00", "the timeout of a job is the default of its tasks");
     let both = start(&database, "load,other").await;
     assert_eq!(timeout(&database, both).await, "01:00:00");

@@ -56,7 +56,8 @@ async fn a_comment_declares_a_schedule() {
         .value(
             "SELECT concat_ws(' ', overlap, catch_up, max_lateness, declared_jitter, t.statement, t.queue, t.priority,
                  t.max_attempts, t.retry_interval, t.backoff, t.timeout, j.description, j.category)
-             FROM mill.schedules s JOIN mill.jobs j ON j.name = s.jobs[1] JOIN mill.job_tasks t ON t.job = j.name
+             FROM mill.schedules s JOIN mill.jobs j ON j.name = s.jobs[1]
+                 JOIN mill.visible_job_tasks t ON t.job = j.name
              WHERE s.name = 'public.nightly/daily_03_15'",
         )
         .await;
@@ -115,7 +116,7 @@ async fn the_declaration_sets_the_timing_and_an_operator_the_rest() {
     let run: i64 = database.value("SELECT mill.run_now('public.p/daily_09_00')").await;
     let ran: String = database
         .value(&format!(
-            "SELECT max_attempts || ' ' || retry_interval FROM mill.run_tasks WHERE run_id = {run}"
+            "SELECT (options).max_attempts || ' ' || (options).retry_interval FROM mill.run_tasks WHERE run_id = {run}"
         ))
         .await;
     assert_eq!(ran, "9 00:00:05");

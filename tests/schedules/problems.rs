@@ -144,7 +144,7 @@ async fn the_command_line_refuses_statements_that_a_worker_would_refuse() {
     Program::pgmill(&database, &[&set[..], &["VACUUM", "--mode", "autocommit"]].concat())
         .succeeds()
         .await;
-    let mode = "SELECT mode::text FROM mill.job_tasks WHERE disabled_at IS NULL";
+    let mode = "SELECT mode::text FROM mill.visible_job_tasks WHERE disabled_at IS NULL";
     assert_eq!(database.value::<String>(mode).await, "autocommit");
     // The parameters of a replaced statement are replaced as well.
     database

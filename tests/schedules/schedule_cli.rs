@@ -74,7 +74,8 @@ async fn run_now(database: &Database, name: &str) -> i64 {
 
 /// Returns attempts and retry interval of the tasks of a run.
 async fn attempts(database: &Database, run: i64) -> String {
-    let sql = "SELECT string_agg(DISTINCT max_attempts || ' ' || retry_interval, ', ') FROM mill.run_tasks WHERE run_id = ";
+    let sql = "SELECT string_agg(DISTINCT o.max_attempts || ' ' || o.retry_interval, ', ')
+        FROM mill.run_tasks, mill.effective(options) AS o WHERE run_id = ";
     database.value(&format!("{sql}{run}")).await
 }
 

@@ -128,9 +128,9 @@ async fn every_option_of_a_file_reaches_the_schedule_and_the_tasks_of_its_runs()
     let tasks: String = database
         .value(
             "SELECT string_agg(concat_ws(' ', run_id, name, params, queue, priority, group_name, concurrency_key,
-                 max_attempts, retry_interval, backoff, timeout, mode, at_most_once, external), E'\\n'
+                 max_attempts, retry_interval, backoff, (options).timeout, mode, at_most_once, external), E'\\n'
                  ORDER BY run_id, name)
-             FROM mill.run_tasks",
+             FROM mill.run_tasks, mill.effective(options)",
         )
         .await;
     let output: Vec<&str> = tasks.lines().collect();

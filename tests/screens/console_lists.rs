@@ -14,13 +14,14 @@ SELECT mill.enqueue('SELECT $1::text', name => 'german', params => '["Köln"]'),
 UPDATE mill.tasks SET enqueued_at = '2026-03-01 12:00Z' WHERE name = 'tomorrow';
 INSERT INTO mill.tasks (queue, priority, state, due_at, name, statement, attempt, token, claimed_by, session_pid,
     session_started_at, claimed_at)
-SELECT 'etl', 'normal', 'running', now(), 'running ' || n, 'SELECT 1', 1, gen_random_uuid(), gen_random_uuid(), 1, now(),
+SELECT 'etl', 'normal', 'running', now(), 'running ' || n, 'SELECT 1', 1, gen_random_uuid(), gen_random_uuid(), 1,
+    now(),
     now() - n % 2 * interval '1 hour' - n * interval '1 minute' FROM generate_series(1, 3) AS n;
-INSERT INTO mill.attempts (finished_at, task_id, enqueued_at, due_at, started_at, retry_interval, attempt, outcome,
-    priority, mode, backoff, max_attempts, final, jitter, at_most_once, external, queue, name, sqlstate, message,
+INSERT INTO mill.attempts (finished_at, task_id, enqueued_at, due_at, started_at, attempt, outcome,
+    priority, final, queue, name, sqlstate, message,
     statement)
-SELECT now(), nextval('mill.tasks_id_seq'), now(), now(), now(), '10 seconds', 1, 'failed', 'normal', 'transaction',
-    'exponential', 1, true, true, false, false, 'etl', '=cmd|calc', '22012', '@SUM(1), "x"', '-- SELECT 1'"#;
+SELECT now(), nextval('mill.tasks_id_seq'), now(), now(), now(), 1, 'failed', 'normal', true, 'etl', '=cmd|calc',
+    '22012', '@SUM(1), "x"', '-- SELECT 1'"#;
 
 /// Returns the content of a streamed response, without the sizes of its chunks.
 fn without_chunks(body: &str) -> String {
@@ -122,7 +123,8 @@ async fn a_search_that_reaches_its_time_limit_shows_what_it_has_found() {
              ALTER TABLE mill.attempts ATTACH PARTITION mill.attempts_old
                  FOR VALUES FROM (now() - interval '3 days') TO (now() - interval '1 day');
              INSERT INTO mill.attempts SELECT (a).* FROM (SELECT jsonb_populate_record(x, jsonb_build_object(
-                 'finished_at', now() - interval '2 days', 'task_id', 1000, 'name', 'old')) AS a FROM mill.attempts x) s;
+                 'finished_at', now() - interval '2 days', 'task_id', 1000, 'name',
+                 'old')) AS a FROM mill.attempts x) s;
              DO $$ BEGIN EXECUTE 'CREATE OR REPLACE VIEW mill.visible_attempts AS ' ||
                  regexp_replace(pg_get_viewdef('mill.visible_attempts'), 'THEN (x[.])?message',
                      $_$THEN CASE \\1name WHEN 'old' THEN pg_sleep(3600)::text ELSE \\1message END$_$); END $$",

@@ -25,14 +25,15 @@ const FILL: &str = "
 INSERT INTO mill.tasks (queue, priority, state, due_at, name, blocking_limit_id, statement)
 SELECT 'etl-' || n % 20, (ARRAY['low', 'normal', 'high'])[1 + n % 3]::mill.priority,
     (ARRAY['scheduled', 'blocked', 'pending', 'pending', 'pending', 'pending', 'pending'])[1 + n % 7]::mill.state,
-    now() + CASE n % 7 WHEN 0 THEN interval '1 day' ELSE '0' END, 'task ' || n % 500, CASE n % 7 WHEN 1 THEN n % 50 END, 'SELECT 1'
+    now() + CASE n % 7 WHEN 0 THEN interval '1 day' ELSE '0' END, 'task ' || n % 500,
+        CASE n % 7 WHEN 1 THEN n % 50 END, 'SELECT 1'
 FROM generate_series(1, {live}) AS n;
-INSERT INTO mill.attempts (finished_at, task_id, enqueued_at, due_at, started_at, retry_interval, attempt, outcome,
-    priority, mode, backoff, max_attempts, final, jitter, at_most_once, external, queue, name, sqlstate, message,
+INSERT INTO mill.attempts (finished_at, task_id, enqueued_at, due_at, started_at, attempt, outcome,
+    priority, final, queue, name, sqlstate, message,
     statement)
-SELECT at, nextval('mill.tasks_id_seq'), at, at, at, '10 seconds', 1,
-    CASE WHEN n % 100 = 0 THEN 'failed' ELSE 'succeeded' END::mill.outcome, 'normal', 'transaction', 'exponential',
-    1, true, true, false, false, 'etl-' || n % 20, 'task ' || n % 500,
+SELECT at, nextval('mill.tasks_id_seq'), at, at, at, 1,
+    CASE WHEN n % 100 = 0 THEN 'failed' ELSE 'succeeded' END::mill.outcome, 'normal', true, 'etl-' || n % 20,
+        'task ' || n % 500,
     CASE WHEN n % 100 = 0 THEN '22012' END, CASE WHEN n % 100 = 0 THEN 'division by zero' END, 'SELECT 1'
 FROM generate_series(1, {ended}) AS n, LATERAL (SELECT now() - interval '{period}' * (1 - n / {ended}.0) AS at) AS t;
 SELECT mill.set_group('group ' || n) FROM generate_series(1, 50) AS n;
@@ -47,7 +48,8 @@ SELECT count(*) FROM generate_series(1, 200) AS n, LATERAL mill.start_run(ARRAY[
 /// Enqueues tasks in a queue of their own, which one worker serves. The tasks wait for a lock
 /// during the whole test.
 const WAITS_FOR_LOCK: &str = "SELECT pg_advisory_lock(1);
-SELECT mill.enqueue('SELECT pg_advisory_xact_lock(1)', name => 'held ' || n, queue => 'held') FROM generate_series(1, 4) AS n";
+SELECT mill.enqueue('SELECT pg_advisory_xact_lock(1)', name => 'held ' || n, queue => 'held') FROM generate_series(1,
+    4) AS n";
 
 /// Filters as users write them, in addition to those of the screens and the API.
 const MORE: [&str; 23] = [

@@ -12,23 +12,25 @@ use crate::harness::{Database, amount, eventually};
 /// minute; one in ten was never claimed.
 const RANDOM: &str = "
 SELECT setseed({seed});
-INSERT INTO mill.attempts (finished_at, task_id, enqueued_at, due_at, started_at, retry_interval, attempt, outcome,
-    priority, mode, backoff, max_attempts, final, jitter, at_most_once, external, queue, statement)
+INSERT INTO mill.attempts (finished_at, task_id, enqueued_at, due_at, started_at, attempt, outcome,
+    priority, final, queue, statement)
 SELECT r.due + r.wait + r.run, n, r.due, CASE WHEN n % 20 = 1 THEN r.due + interval '9 hours' ELSE r.due END,
-    CASE WHEN n % 10 <> 1 THEN r.due + r.wait END, '10 seconds', 1,
-    CASE WHEN n % 10 = 1 THEN 'cancelled' ELSE 'succeeded' END::mill.outcome, 'normal', 'transaction', 'exponential',
-    1, true, true, false, false, 'queue-' || n % 3, 'SELECT 1'
+    CASE WHEN n % 10 <> 1 THEN r.due + r.wait END, 1,
+    CASE WHEN n % 10 = 1 THEN 'cancelled' ELSE 'succeeded' END::mill.outcome, 'normal', true, 'queue-' || n % 3,
+        'SELECT 1'
 FROM generate_series(1, {attempts}) AS n,
     LATERAL (SELECT n AS of_n, now() - random() * interval '8 hours' AS due, random() ^ 4 * interval '3 hours' AS wait,
         random() ^ 6 * interval '2 hours' AS run) AS r
 WHERE r.due + r.wait + r.run < now();
 INSERT INTO mill.tasks (queue, priority, due_at, state, blocking_limit_id, statement)
-SELECT 'queue-' || n % 3, (ARRAY['low', 'normal', 'high'])[1 + n % 3]::mill.priority, now() - random() ^ 3 * interval '10 hours',
+SELECT 'queue-' || n % 3, (ARRAY['low', 'normal', 'high'])[1 + n % 3]::mill.priority,
+    now() - random() ^ 3 * interval '10 hours',
     (ARRAY['pending', 'pending', 'blocked', 'scheduled'])[1 + n % 4]::mill.state,
     CASE WHEN n % 4 = 2 THEN 1 END, 'SELECT 1' FROM generate_series(1, 300) AS n;
 INSERT INTO mill.tasks (queue, due_at, state, statement)
 SELECT 'queue-0', now() + n * interval '1 hour', 'scheduled', 'SELECT 1' FROM generate_series(1, 20) AS n;
-INSERT INTO mill.tasks (queue, due_at, claimed_at, state, attempt, token, claimed_by, session_pid, session_started_at, statement)
+INSERT INTO mill.tasks (queue, due_at, claimed_at, state, attempt, token, claimed_by, session_pid,
+    session_started_at, statement)
 SELECT 'queue-' || n % 3, r.due, r.due + (now() - r.due) * random(), 'running', 1, gen_random_uuid(), gen_random_uuid(),
     1, now(), 'SELECT 1'
 FROM generate_series(1, 30) AS n, LATERAL (SELECT n AS of_n, now() - random() * interval '8 hours' AS due) AS r";
@@ -170,10 +172,10 @@ fn at_index(reported: &Value, at: Option<i64>) -> usize {
 /// In each of the last five complete minutes, 60 tasks of the queue `rated-{added}` ended and `{added}`
 /// tasks were added. 600 tasks are waiting.
 const RATED: &str = "
-INSERT INTO mill.attempts (finished_at, task_id, enqueued_at, due_at, started_at, retry_interval, attempt, outcome,
-    priority, mode, backoff, max_attempts, final, jitter, at_most_once, external, queue, statement)
-SELECT m.at, {added} * 1000 + n, m.at, m.at - interval '1 hour', m.at, '10 seconds', 1, 'succeeded', 'normal', 'transaction',
-    'exponential', 1, true, true, false, false, 'rated-{added}', 'SELECT 1'
+INSERT INTO mill.attempts (finished_at, task_id, enqueued_at, due_at, started_at, attempt, outcome,
+    priority, final, queue, statement)
+SELECT m.at, {added} * 1000 + n, m.at, m.at - interval '1 hour', m.at, 1, 'succeeded', 'normal', true,
+    'rated-{added}', 'SELECT 1'
 FROM generate_series(0, 299) AS n,
     LATERAL (SELECT date_trunc('minute', now()) - interval '5 minutes' + n * interval '1 second' AS at) AS m;
 INSERT INTO mill.tasks (queue, due_at, statement)

@@ -121,7 +121,7 @@ async fn attempts_and_failed_attempts_are_counted_apart() {
     // Three attempts ended: one failed, one lost its connection, and one lost its worker.
     database
         .execute(
-            "INSERT INTO mill.tasks (attempt, failures, transient_failures, crashes, max_attempts, statement)
+            "INSERT INTO mill.tasks (attempt, failures, transient_failures, crashes, options.max_attempts, statement)
              VALUES (3, 1, 1, 1, 2, 'SELECT 1')",
         )
         .await;

@@ -237,8 +237,9 @@ async fn functions_are_closed_to_public_and_safe_from_the_callers_search_path() 
     let loose = "SELECT proname::text FROM pg_proc WHERE pronamespace = 'mill'::regnamespace
         AND NOT coalesce('search_path=pg_catalog, pg_temp' = ANY (proconfig), false)
         AND (prosecdef OR proname NOT IN ('enqueue', 'profile', 'target', 'check_statement', 'initial_state', 'evaluate_join',
-            'satisfies', 'is_failure', 'is_short', 'attempt_row', 'wait', 'wait_run', 'lane_bit', 'is_watched', 'set_watched',
-            'wake_workers', 'free_places', 'pick_blocked', 'give_permits'))";
+            'satisfies', 'is_failure', 'is_short', 'effective', 'read_options', 'read_task', 'attempt_row',
+            'wait', 'wait_run', 'lane_bit', 'is_watched', 'set_watched', 'wake_workers', 'free_places', 'pick_blocked',
+            'give_permits'))";
     let loose: Vec<String> = database.rows(loose, &[]).await.iter().map(|row| row.get(0)).collect();
     assert_eq!(loose, [""; 0], "functions without their own search_path");
     let foreign: i64 = database

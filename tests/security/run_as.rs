@@ -104,14 +104,15 @@ async fn a_login_without_access_to_a_profile_is_refused_at_enqueue() {
     let (may, may_not) = (loader.connect().await, other.connect().await);
     let key: String = may.query_one("SELECT mill.profile('etl')::text", &[]).await.unwrap().get(0);
     let job = r#"SELECT mill.set_job('own', '[{"name": "a", "statement": "SELECT 1", "run_as": "etl"}]')"#;
-    let many = "SELECT mill.enqueue_many(ARRAY['SELECT 1'], profile => mill.profile('etl'))";
+    let many = "SELECT mill.enqueue_many(ARRAY['SELECT 1'],
+            options => jsonb_build_object('profile', mill.profile('etl')))";
     for sql in ["SELECT mill.enqueue('SELECT 1', run_as => 'etl')", many, job] {
         assert_eq!(answer(&may_not, sql).await, "42501", "{sql}");
         assert_eq!(answer(&may, sql).await, "ok", "{sql}");
     }
     for sql in [
         "SELECT mill.enqueue('SELECT 1', run_as => 'no such profile')",
-        "SELECT mill.submit('SELECT 1', profile => gen_random_uuid())",
+        "SELECT mill.submit('SELECT 1', options => jsonb_build_object('profile', gen_random_uuid()))",
         "SELECT mill.name_of_profile(gen_random_uuid())",
         "SELECT key FROM mill.profiles",
         "SELECT * FROM mill.profiles",
@@ -137,7 +138,9 @@ async fn a_login_without_access_to_a_profile_is_refused_at_enqueue() {
     // After access is revoked, a login cannot use the profile, even if it has kept the profile's
     // key.
     database.execute("SELECT mill.set_profile('etl', allowed => '{}')").await;
-    let kept = format!("SELECT mill.submit('SELECT 1', profile => '{key}')");
+    let kept = format!(
+        "SELECT mill.submit('SELECT 1', options => jsonb_build_object('profile', '{key}'))"
+    );
     assert_eq!(answer(&may, &kept).await, "42501");
     assert_eq!(answer(&may, many).await, "42501");
     let arguments = ["--run-as", "etl", "SELECT 1"];
@@ -267,7 +270,10 @@ async fn a_key_of_a_profile_ends_with_the_right_to_use_it_and_is_of_no_use_to_ot
     database.execute(&allow).await;
     let (may, may_not) = (loader.connect().await, other.connect().await);
     let key: String = may.query_one("SELECT mill.profile('etl')::text", &[]).await.unwrap().get(0);
-    let submit = format!("SELECT mill.submit('SELECT $1', params => '[1]', profile => '{key}')");
+    let submit = format!(
+        "SELECT mill.submit('SELECT $1', params => '[1]',
+            options => jsonb_build_object('profile', '{key}'))"
+    );
     assert_eq!(answer(&may, &submit).await, "ok");
     assert_eq!(answer(&loader.connect().await, &submit).await, "ok");
     assert_eq!(answer(&may_not, &submit).await, "42501");

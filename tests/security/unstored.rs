@@ -47,7 +47,8 @@ async fn params_and_output_that_must_not_be_stored_are_in_no_table_after_the_end
     database.enqueue("SELECT 1/(length(reveal($1)) - 6)", &fast).await;
     database
         .execute(
-            r#"SELECT mill.enqueue_many('{SELECT reveal($1)}', queue => 'payroll', params => ARRAY['["s3cret"]'::jsonb]);
+            r#"SELECT mill.enqueue_many('{SELECT reveal($1)}', params => ARRAY['["s3cret"]'::jsonb],
+                   options => jsonb_build_object('queue', 'payroll'));
                SELECT mill.start_run('{pay}', '{"salary": "s3cret"}')"#,
         )
         .await;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, get_args, get_origin, get_type_hints
@@ -110,11 +111,12 @@ def test_the_statements_are_the_described_ones(name: str, call: calls.Call[Any])
     assert call.waits == FUNCTIONS[name].get("no_transaction", False)
 
 
-def test_each_option_is_the_described_argument() -> None:
+def test_each_option_is_the_described_key() -> None:
     for name, option in OPTIONS.items():
         sample = {"text[]": ["a"], "json_object": {}, "boolean": True, "timestamp": AWARE}
-        [argument] = options.task_option_arguments({name: sample.get(option["type"], 1)})
-        described = option["sql"].partition(".")[0]
-        assert argument.name == described, name
+        document, profile = options.options_document({name: sample.get(option["type"], 1)}, {})
+        assert document is not None
         if "by" in option:
-            assert argument.expression == f"{option['by']}($)", name
+            assert profile == (option["by"], "1"), name
+        else:
+            assert [f"options.{key}" for key in json.loads(document)] == [option["sql"]], name

@@ -10,16 +10,23 @@ from uuid import UUID
 import pytest
 
 from pgmill import calls
-from pgmill.options import json_text, task_option_arguments
+from pgmill.options import json_text, options_document
 
 
 def test_only_the_given_options_are_sent() -> None:
     call = calls.enqueue("SELECT $1", [1], None, None, {"queue": "etl", "timeout": timedelta(minutes=2)})
     assert call.sql == (
-        "SELECT /* pgmill.enqueue */ pg_catalog.to_jsonb(s)::text FROM mill.submit(statement => $1::text, "
-        "params => $2::text::jsonb, queue => $3::text, timeout => $4::text::interval) AS s"
+        "SELECT /* pgmill.enqueue */ pg_catalog.to_jsonb(s)::text "
+        "FROM mill.submit($1::text, $2::text::jsonb, $3::text::jsonb) AS s"
     )
-    assert call.arguments == ("SELECT $1", "[1]", "etl", "120.000000 seconds")
+    assert call.arguments == ("SELECT $1", "[1]", '{"queue": "etl", "timeout": "120.000000 seconds"}')
+
+
+def test_the_server_adds_the_key_of_a_profile() -> None:
+    call = calls.enqueue("SELECT 1", None, None, None, {"run_as": "dwh"})
+    key = "pg_catalog.jsonb_build_object('profile', mill.profile($4::text))"
+    assert f"$3::text::jsonb OPERATOR(pg_catalog.||) {key}) AS s" in call.sql
+    assert call.arguments == ("SELECT 1", None, "{}", "dwh")
 
 
 def test_values_that_json_does_not_have_are_sent_as_strings() -> None:
@@ -53,8 +60,8 @@ def test_a_value_without_a_json_form_is_refused(value: object) -> None:
 )
 def test_a_wrong_option_is_reported(given: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
-        task_option_arguments(given)
+        options_document(given, {})
 
 
 def test_an_option_that_is_none_counts_as_left_out() -> None:
-    assert task_option_arguments({"queue": None, "tags": None}) == []
+    assert options_document({"queue": None, "tags": None}, {"key": None}) == (None, None)

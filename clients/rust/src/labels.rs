@@ -1,6 +1,5 @@
-//! Tags and metadata, the labels of tasks, jobs, runs and schedules, and the options that a task
-//! has besides its columns. They can be searched and shown, and the worker follows them, but no
-//! condition of the queue depends on them.
+//! Tags and metadata, the labels of tasks, jobs, runs and schedules, and the options of a task that
+//! pgmill shows together with them.
 
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value, json};
@@ -42,8 +41,8 @@ impl Labels {
     }
 }
 
-/// Options of a task that the schema stores as a whole, in the type `mill.task_options`. A field
-/// has the name of its attribute.
+/// Options of a task that are read and shown as a whole. A field has the name of its attribute of the
+/// type `mill.task_options`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct StoredOptions {
@@ -67,12 +66,6 @@ pub struct StoredOptions {
 }
 
 impl StoredOptions {
-    /// Returns the argument `options` of `mill.submit`; `None` if every option has its default.
-    #[must_use]
-    pub fn document(&self) -> Option<Value> {
-        (*self != Self::default()).then(|| json!(self))
-    }
-
     /// Returns what is not stored of the finished task; `None` if everything is stored.
     #[must_use]
     pub fn not_stored(&self) -> Option<&'static str> {

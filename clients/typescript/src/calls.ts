@@ -8,11 +8,11 @@ import {
   type JsonValue,
   jsonText,
   type NewTask,
+  optionsDocument,
+  type Profile,
   type Seconds,
   secondsText,
-  type SqlArgument,
   type TaskOptions,
-  taskOptionArguments,
 } from "./options.js";
 import {
   ATTEMPT,
@@ -67,30 +67,26 @@ export interface RunOptions {
 
 export function enqueue(statement: string, options: EnqueueOptions): Call<Enqueued> {
   const { params, name, key, ...taskOptions } = options;
-  const given: SqlArgument[] = [{ name: "statement", expression: "$", value: statement }];
-  if (params != null) given.push({ name: "params", expression: "$::jsonb", value: jsonText(params) });
-  if (name != null) given.push({ name: "name", expression: "$", value: name });
-  if (key != null) given.push({ name: "key", expression: "$", value: key });
-  given.push(...taskOptionArguments(taskOptions));
-  const sql = `SELECT /* pgmill.enqueue */ pg_catalog.to_jsonb(s)::text FROM mill.submit(${named(given)}) AS s`;
-  return call(sql, values(given), (rows) => readRecord(ENQUEUED, first(rows)));
+  const { document, profile } = optionsDocument(taskOptions, { name, key });
+  const given = [statement, params == null ? null : jsonText(params), document];
+  const sql =
+    "SELECT /* pgmill.enqueue */ pg_catalog.to_jsonb(s)::text " +
+    `FROM mill.submit($1::text, $2::text::jsonb, ${expression(3, profile)}) AS s`;
+  return call(sql, [...given, ...nameOf(profile)], (rows) => readRecord(ENQUEUED, first(rows)));
 }
 
 export function enqueueMany(tasks: readonly (NewTask | string)[], options: TaskOptions): Call<number[]> {
   const all = tasks.map((task): NewTask => (typeof task === "string" ? { statement: task } : task));
-  const given: SqlArgument[] = [
-    { name: "statements", expression: "$[]", value: all.map((task) => task.statement) },
-  ];
-  if (all.some((task) => task.params != null)) {
-    const params = all.map((task) => (task.params == null ? null : jsonText(task.params)));
-    given.push({ name: "params", expression: "$[]::jsonb[]", value: params });
-  }
-  if (all.some((task) => task.name != null)) {
-    given.push({ name: "names", expression: "$[]", value: all.map((task) => task.name ?? null) });
-  }
-  given.push(...taskOptionArguments(options));
-  const sql = `SELECT /* pgmill.enqueue_many */ s::text FROM mill.enqueue_many(${named(given)}) AS s`;
-  return call(sql, values(given), (rows) => rows.map((row) => readId(row ?? "")));
+  const params = all.map((task) => (task.params == null ? null : jsonText(task.params)));
+  const names = all.map((task) => task.name ?? null);
+  const given = (values: (string | null)[]): (string | null)[] | null =>
+    values.some((value) => value !== null) ? values : null;
+  const { document, profile } = optionsDocument(options, {});
+  const sql =
+    "SELECT /* pgmill.enqueue_many */ s::text " +
+    `FROM mill.enqueue_many($1::text[], $2::text[]::jsonb[], $3::text[], ${expression(4, profile)}) AS s`;
+  const sent = [all.map((task) => task.statement), given(params), given(names), document, ...nameOf(profile)];
+  return call(sql, sent, (rows) => rows.map((row) => readId(row ?? "")));
 }
 
 const TASK_SQL =
@@ -181,15 +177,16 @@ function waiting<T extends string>(sql: string, id: Id, timeout: Seconds | null)
   return { sql, arguments: given, read: (rows) => first(rows) as T, waits: true };
 }
 
-/** Returns the arguments in the notation `name => expression`, with numbered placeholders. */
-function named(given: SqlArgument[]): string {
-  const one = ({ name, expression }: SqlArgument, index: number): string =>
-    `${name} => ${expression.replace("$", () => `$${index + 1}::text`)}`;
-  return given.map(one).join(", ");
+/** Returns the expression of the argument `options`, to which the server adds the key of the profile. */
+function expression(number: number, profile: Profile | null): string {
+  const document = `$${number}::text::jsonb`;
+  if (profile === null) return document;
+  const key = `pg_catalog.jsonb_build_object('profile', ${profile.by}($${number + 1}::text))`;
+  return `${document} OPERATOR(pg_catalog.||) ${key}`;
 }
 
-function values(given: SqlArgument[]): Call<unknown>["arguments"] {
-  return given.map(({ value }) => value);
+function nameOf(profile: Profile | null): string[] {
+  return profile === null ? [] : [profile.name];
 }
 
 function first(rows: Column): string {

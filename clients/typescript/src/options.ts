@@ -84,49 +84,45 @@ export interface TaskOptions {
   metadata?: { readonly [key: string]: JsonValue };
 }
 
-type Kind = "text" | "integer" | "boolean" | "seconds" | "timestamp";
+type Kind = "text" | "integer" | "boolean" | "seconds" | "timestamp" | "json";
 
-/** An argument of a SQL function: its name, its expression, in which `$` is the text that is sent, and its type. */
-interface Argument {
-  argument: string;
-  expression: string;
+/** A key of the argument `options` of the SQL functions, and its type; `json` is sent as it is. */
+interface Key {
+  key: string;
   kind: Kind;
 }
 
-/** A key of the argument `options`. */
-interface StoredKey {
-  stored: string;
+/** The function that returns the key of a profile, with the rights of the caller. */
+interface ProfileFunction {
+  by: string;
 }
 
-const argument = (name: string, kind: Kind, expression = "$"): Argument => ({ argument: name, expression, kind });
-const stored = (name: string): StoredKey => ({ stored: name });
-
 /** Every option. The compiler refuses an option of TaskOptions that is missing here. */
-export const TASK_OPTIONS: { readonly [option in keyof Required<TaskOptions>]: Argument | StoredKey } = {
-  queue: argument("queue", "text"),
-  priority: argument("priority", "text", "$::mill.priority"),
-  group: argument("group_name", "text"),
-  concurrencyKey: argument("concurrency_key", "text"),
-  concurrency: argument("concurrency", "integer", "$::integer"),
-  runAs: argument("profile", "text", "mill.profile($)"),
-  target: argument("profile", "text", "mill.target($)"),
-  dueAt: argument("due_at", "timestamp", "$::timestamptz"),
-  dueIn: argument("due_at", "seconds", "now() + $::interval"),
-  maxAttempts: argument("max_attempts", "integer", "$::integer"),
-  retryInterval: argument("retry_interval", "seconds", "$::interval"),
-  backoff: argument("backoff", "text", "$::mill.backoff"),
-  jitter: argument("jitter", "boolean", "$::boolean"),
-  timeout: argument("timeout", "seconds", "$::interval"),
-  mode: argument("mode", "text", "$::mill.mode"),
-  isolation: stored("isolation"),
-  atMostOnce: argument("at_most_once", "boolean", "$::boolean"),
-  external: argument("external", "boolean", "$::boolean"),
-  explain: argument("explain", "boolean", "$::boolean"),
-  storeParams: stored("store_params"),
-  storeOutput: stored("store_output"),
-  traceparent: stored("traceparent"),
-  tags: stored("tags"),
-  metadata: stored("metadata"),
+export const TASK_OPTIONS: { readonly [option in keyof Required<TaskOptions>]: Key | ProfileFunction } = {
+  queue: { key: "queue", kind: "text" },
+  priority: { key: "priority", kind: "text" },
+  group: { key: "group_name", kind: "text" },
+  concurrencyKey: { key: "concurrency_key", kind: "text" },
+  concurrency: { key: "concurrency", kind: "integer" },
+  runAs: { by: "mill.profile" },
+  target: { by: "mill.target" },
+  dueAt: { key: "due_at", kind: "timestamp" },
+  dueIn: { key: "due_in", kind: "seconds" },
+  maxAttempts: { key: "max_attempts", kind: "integer" },
+  retryInterval: { key: "retry_interval", kind: "seconds" },
+  backoff: { key: "backoff", kind: "text" },
+  jitter: { key: "jitter", kind: "boolean" },
+  timeout: { key: "timeout", kind: "seconds" },
+  mode: { key: "mode", kind: "text" },
+  isolation: { key: "isolation", kind: "text" },
+  atMostOnce: { key: "at_most_once", kind: "boolean" },
+  external: { key: "external", kind: "boolean" },
+  explain: { key: "explain", kind: "boolean" },
+  storeParams: { key: "store_params", kind: "boolean" },
+  storeOutput: { key: "store_output", kind: "boolean" },
+  traceparent: { key: "traceparent", kind: "text" },
+  tags: { key: "tags", kind: "json" },
+  metadata: { key: "metadata", kind: "json" },
 };
 
 const EXCLUSIVE: [keyof TaskOptions, keyof TaskOptions][] = [
@@ -134,33 +130,31 @@ const EXCLUSIVE: [keyof TaskOptions, keyof TaskOptions][] = [
   ["dueAt", "dueIn"],
 ];
 
-/** One argument of a call, of which `value` is sent as text or as an array of texts. */
-export interface SqlArgument {
+/** Name of a profile, and the function that returns its key. */
+export interface Profile extends ProfileFunction {
   name: string;
-  expression: string;
-  value: string | (string | null)[];
 }
 
 /**
- * Returns the arguments for these task options. An option that is undefined or null counts as left out.
+ * Returns the argument `options` for these task options and own keys, and the profile. An option that is undefined or
+ * null counts as left out.
  *
  * @throws TypeError for an unknown option, a value of a wrong type, and options that exclude each other
  */
-export function taskOptionArguments(options: TaskOptions): SqlArgument[] {
-  const given = Object.entries(options).filter(([, value]) => value !== undefined && value !== null);
-  const result: SqlArgument[] = [];
-  const document: Record<string, unknown> = {};
-  for (const [option, value] of given) {
+export function optionsDocument(options: TaskOptions, own: object): { document: string | null; profile: Profile | null } {
+  const present = (all: object): [string, unknown][] => Object.entries(all).filter(([, value]) => value != null);
+  const document: Record<string, unknown> = Object.fromEntries(present(own));
+  let profile: Profile | null = null;
+  for (const [option, value] of present(options)) {
     if (!Object.hasOwn(TASK_OPTIONS, option)) {
       const known = Object.keys(TASK_OPTIONS).join(", ");
       throw new TypeError(`unknown option "${option}"; the options are ${known}`);
     }
     const target = TASK_OPTIONS[option as keyof TaskOptions];
-    if ("stored" in target) {
-      document[target.stored] = value;
+    if ("by" in target) {
+      profile = { by: target.by, name: String(encoded(option, "text", value)) };
     } else {
-      const { argument: name, expression, kind } = target;
-      result.push({ name, expression, value: asText(option, kind, value) });
+      document[target.key] = encoded(option, target.kind, value);
     }
   }
   for (const [one, other] of EXCLUSIVE) {
@@ -168,16 +162,15 @@ export function taskOptionArguments(options: TaskOptions): SqlArgument[] {
       throw new TypeError(`${one} and ${other} exclude each other`);
     }
   }
-  if (Object.keys(document).length > 0) {
-    result.push({ name: "options", expression: "$::jsonb", value: jsonText(document) });
-  }
-  return result;
+  const empty = Object.keys(document).length === 0 && profile === null;
+  return { document: empty ? null : jsonText(document), profile };
 }
 
-function asText(option: string, kind: Kind, value: unknown): string {
+function encoded(option: string, kind: Kind, value: unknown): unknown {
+  if (kind === "json") return value;
   if (kind === "text" && typeof value === "string") return value;
-  if (kind === "boolean" && typeof value === "boolean") return String(value);
-  if (kind === "integer" && Number.isSafeInteger(value)) return String(value);
+  if (kind === "boolean" && typeof value === "boolean") return value;
+  if (kind === "integer" && Number.isSafeInteger(value)) return value;
   if (kind === "seconds" && typeof value === "number") return secondsText(value);
   if (kind === "timestamp" && value instanceof Date) return value.toISOString();
   throw new TypeError(`${option}: expected ${kind}, got ${typeof value} ${String(value)}`);

@@ -9,7 +9,7 @@ import * as errors from "../src/errors.js";
 import { Client } from "../src/index.js";
 import type { EnqueueOptions, RunOptions } from "../src/calls.js";
 import type { Backoff, Isolation, Mode, NewTask, Priority } from "../src/options.js";
-import { TASK_OPTIONS, taskOptionArguments } from "../src/options.js";
+import { optionsDocument, TASK_OPTIONS } from "../src/options.js";
 import type { Outcome, RunState, State } from "../src/results.js";
 import { ATTEMPT, ENQUEUED, RUN, snakeCase, TASK } from "../src/results.js";
 import { camelCase, DESCRIPTION, WITH_OPTIONS } from "./conformance.js";
@@ -44,16 +44,15 @@ test("the parameters are the described ones", () => {
 
 test("the options have their names, arguments and types", () => {
   assert.deepEqual(Object.keys(TASK_OPTIONS).map(snakeCase), DESCRIPTION.options.map(({ name }) => name));
-  const kinds: Record<string, string> = { duration: "seconds", integer: "integer", boolean: "boolean", timestamp: "timestamp" };
+  const kinds: Record<string, string> = { duration: "seconds", integer: "integer", boolean: "boolean", timestamp: "timestamp", "text[]": "json", json_object: "json" };
   for (const [option, target] of Object.entries(TASK_OPTIONS)) {
     const described = DESCRIPTION.options.find(({ name }) => name === snakeCase(option));
     assert(described, option);
-    if ("stored" in target) {
-      assert.equal(`options.${target.stored}`, described.sql);
+    if ("by" in target) {
+      assert.equal(target.by, described.by, option);
     } else {
-      assert.equal(target.argument, described.sql);
+      assert.equal(`options.${target.key}`, described.sql);
       assert.equal(target.kind, kinds[described.type] ?? "text", option);
-      if (described.by) assert.equal(target.expression, `${described.by}($)`);
     }
   }
 });
@@ -125,7 +124,7 @@ test("the statements are the described ones", () => {
 });
 
 test("a wrong value is reported without a server", () => {
-  const wrong = (options: object): unknown => taskOptionArguments(options);
+  const wrong = (options: object): unknown => optionsDocument(options, {});
   assert.throws(() => wrong({ que: "etl" }), /unknown option "que"; the options are queue, /);
   assert.throws(() => wrong({ toString: "etl" }), /unknown option "toString"/);
   assert.throws(() => wrong({ dueAt: new Date(), dueIn: 1 }), /exclude each other/);
@@ -136,15 +135,23 @@ test("a wrong value is reported without a server", () => {
   assert.throws(() => calls.enqueue("SELECT $1", { params: [Number.NaN] }), /no JSON form/);
   assert.throws(() => calls.task("1; DROP TABLE x"), /expected an id/);
   assert.throws(() => calls.task(2 ** 60), /expected an id/);
-  assert.deepEqual(taskOptionArguments({}), []);
+  assert.deepEqual(optionsDocument({}, { key: null }), { document: null, profile: null });
 });
 
 test("only the given options are sent", () => {
   const call = calls.enqueue("SELECT $1", { params: [10n ** 20n], queue: "etl", timeout: 120 });
   assert.equal(
     call.sql,
-    "SELECT /* pgmill.enqueue */ pg_catalog.to_jsonb(s)::text FROM mill.submit(statement => $1::text, " +
-      "params => $2::text::jsonb, queue => $3::text, timeout => $4::text::interval) AS s",
+    "SELECT /* pgmill.enqueue */ pg_catalog.to_jsonb(s)::text " +
+      "FROM mill.submit($1::text, $2::text::jsonb, $3::text::jsonb) AS s",
   );
-  assert.deepEqual(call.arguments, ["SELECT $1", '["100000000000000000000"]', "etl", "120.000000 seconds"]);
+  const document = '{"queue":"etl","timeout":"120.000000 seconds"}';
+  assert.deepEqual(call.arguments, ["SELECT $1", '["100000000000000000000"]', document]);
+});
+
+test("the server adds the key of a profile", () => {
+  const call = calls.enqueue("SELECT 1", { runAs: "dwh" });
+  const key = "pg_catalog.jsonb_build_object('profile', mill.profile($4::text))";
+  assert(call.sql.includes(`$3::text::jsonb OPERATOR(pg_catalog.||) ${key}) AS s`));
+  assert.deepEqual(call.arguments, ["SELECT 1", null, "{}", "dwh"]);
 });

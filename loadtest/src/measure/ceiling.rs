@@ -36,12 +36,11 @@ macro_rules! insert {
             "INSERT /* ",
             $name,
             " */ INTO bare.attempts (finished_at, task_id, enqueued_at, due_at, started_at, worker_id, token,
-    retry_interval, attempt, outcome, priority, mode, backoff, max_attempts, session_pid, final,
-    jitter, at_most_once, external, queue, rows, statement)
+    attempt, outcome, priority, session_pid, final,
+    queue, rows, statement)
 SELECT clock_timestamp(), ",
             $id,
-            ", now(), now(), now(), $3, $3, '10 seconds', 1, 'succeeded', 'normal', 'transaction',
-    'exponential', 3, pg_backend_pid(), true, true, false, false, 'default', 1, ",
+            ", now(), now(), now(), $3, $3, 1, 'succeeded', 'normal', pg_backend_pid(), true, 'default', 1, ",
             $statement,
             $from
         )

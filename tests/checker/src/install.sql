@@ -34,5 +34,7 @@ CREATE VIEW chaos.history AS
     SELECT a.*, count(*) FILTER (WHERE a.final) OVER (PARTITION BY a.task_id
             ORDER BY a.finished_at, a.attempt ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS life,
         -- The first five conflicts do not use up an attempt, as documented, unless the server has interrupted others.
-        a.outcome = 'failed' AND coalesce(a.sqlstate ~ '^(40001|40P01)', false) AS conflict
+        a.outcome = 'failed' AND coalesce(a.sqlstate ~ '^(40001|40P01)', false) AS conflict,
+        coalesce((a.options).at_most_once, false) AS at_most_once,
+        coalesce((a.options).max_attempts, CASE WHEN (a.options).at_most_once THEN 1 ELSE 3 END) AS max_attempts
     FROM mill.attempts a;

@@ -190,8 +190,8 @@ SELECT format('task %s was started %s times', s.task, s.n)
 FROM (SELECT s.task, count(*) AS n FROM chaos.start s GROUP BY s.task) AS s
 LEFT JOIN chaos.lives l ON l.task = s.task
 WHERE s.n > 1 + coalesce(l.more, 0)
-    AND (EXISTS (SELECT FROM mill.attempts a WHERE a.task_id = s.task AND a.at_most_once)
-        OR EXISTS (SELECT FROM mill.tasks t WHERE t.id = s.task AND t.at_most_once))";
+    AND (EXISTS (SELECT FROM mill.attempts a WHERE a.task_id = s.task AND (a.options).at_most_once)
+        OR EXISTS (SELECT FROM mill.tasks t WHERE t.id = s.task AND (t.options).at_most_once))";
 
 /// Every started attempt is in history, or its task is still live. A released attempt passes its
 /// number to the next attempt; there is no next attempt if the task was cancelled meanwhile.

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pgmill_client::{Labels, NewTask, StoredOptions, TaskOptions};
+use pgmill_client::{NewTask, StoredOptions, TaskOptions};
 use serde_json::Value;
 
 use crate::harness::Database;
@@ -108,29 +108,41 @@ async fn every_default_is_that_of_the_schema() {
     let database = Database::new().await;
     let document = description();
     for function in list(&document["functions"]) {
-        let name = function["same_as"].as_str().unwrap_or(text(function, "sql"));
+        let name = text(function, "sql");
         let found = arguments(&database, name).await;
-        let described: BTreeMap<&str, &str> = parameters(&document, function)
-            .into_iter()
+        let described: BTreeMap<&str, &str> = list(&function["parameters"])
+            .iter()
             .filter_map(|it| Some((it["sql"].as_str()?, it["default"].as_str()?)))
             .collect();
         let defaults =
             found.iter().filter_map(|(name, (_, default))| Some((&**name, &**default.as_ref()?)));
         assert_eq!(defaults.collect::<BTreeMap<_, _>>(), described, "{name}");
     }
+    let id = database.enqueue("SELECT 1", "").await;
+    for option in list(&document["options"]) {
+        let Some(default) = option["default"].as_str() else { continue };
+        let name = text(option, "name");
+        let sql =
+            format!("SELECT to_jsonb(t)->>'{name}' FROM mill.visible_tasks t WHERE id = {id}");
+        assert_eq!(database.value::<String>(&sql).await, default, "{name}");
+    }
 }
 
 #[tokio::test]
-async fn every_stored_option_and_every_word_of_an_enum_is_described() {
+async fn every_option_of_the_schema_and_every_word_of_an_enum_is_described() {
     let database = Database::new().await;
     let document = description();
-    let stored: String =
-        database.value("SELECT array_to_string(mill.task_option_names(), ' ')").await;
-    let described: BTreeSet<&str> = list(&document["options"])
-        .iter()
+    let unknown = "SELECT mill.submit('SELECT 1', options => '{\"unknown\": 1}')";
+    let refused = database.client().batch_execute(unknown).await.unwrap_err();
+    let hint = refused.as_db_error().unwrap().hint().unwrap();
+    let accepted = hint.strip_prefix("The options are ").unwrap().trim_end_matches('.');
+    let enqueue = &document["functions"][0];
+    let mut described: BTreeSet<&str> = parameters(&document, enqueue)
+        .into_iter()
         .filter_map(|option| text(option, "sql").strip_prefix("options."))
         .collect();
-    assert_eq!(stored.split(' ').collect::<BTreeSet<_>>(), described);
+    described.extend(enqueue["unused_options"].as_object().unwrap().keys().map(String::as_str));
+    assert_eq!(accepted.split(", ").collect::<BTreeSet<_>>(), described);
     let sql = "SELECT array_agg(e.enumlabel::text ORDER BY e.enumsortorder) FROM pg_enum e
         WHERE e.enumtypid = to_regtype($1)";
     for (name, words) in document["enums"].as_object().unwrap() {
@@ -203,15 +215,8 @@ fn the_client_for_rust_has_every_option() {
     });
     assert!(found.remove("due") && found.remove("stored"));
     found.extend(["due_at", "due_in"]);
-    found.extend(fields!(StoredOptions {
-        labels,
-        isolation,
-        store_params,
-        store_output,
-        traceparent,
-    }));
-    assert!(found.remove("labels"));
-    found.extend(fields!(Labels { tags, metadata }));
+    let stored = serde_json::to_value(StoredOptions::default()).unwrap();
+    found.extend(stored.as_object().unwrap().keys().map(String::as_str));
     let described = list(&document["options"]).iter().map(|option| text(option, "name"));
     assert_eq!(found, described.collect());
     let record = document["records"]["NewTask"].as_object().unwrap();
@@ -276,7 +281,7 @@ fn the_documentation_has_every_function_and_every_option() {
         assert!(page.contains(&row), "docs/clients.md has no row\n{row}");
     }
     let options = std::fs::read_to_string(root().join("docs/enqueue.md")).unwrap();
-    for flag in list(&document["options"]).iter().map(|option| text(option, "flag")) {
+    for flag in list(&document["options"]).iter().filter_map(|option| option["flag"].as_str()) {
         assert!(options.contains(&format!("`{flag}`")), "docs/enqueue.md does not describe {flag}");
     }
 }

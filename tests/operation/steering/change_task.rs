@@ -9,7 +9,7 @@ async fn task(database: &Database, id: i64) -> String {
         "SELECT concat_ws(' ', t.state, t.queue, t.priority, t.group_name, t.max_attempts, t.timeout,
             t.params, (SELECT string_agg(l.kind || ':' || l.name, ',') FROM mill.permits p
                 JOIN mill.limits l ON l.id = p.limit_id WHERE p.task_id = t.id))
-         FROM mill.tasks t WHERE t.id = {id}"
+         FROM mill.visible_tasks t WHERE t.id = {id}"
     );
     database.value(&sql).await
 }

@@ -14,11 +14,11 @@ from pgmill.options import (
     Duration,
     JsonValue,
     NewTask,
-    SqlArgument,
+    Profile,
     as_text,
     duration_text,
     json_text,
-    task_option_arguments,
+    options_document,
 )
 from pgmill.results import Attempt, Enqueued, Outcome, Run, RunState, Task
 
@@ -46,29 +46,31 @@ def enqueue(
     key: str | None,
     options: Mapping[str, Any],
 ) -> Call[Enqueued]:
-    arguments = [SqlArgument("statement", "$", statement)]
-    if params is not None:
-        arguments.append(SqlArgument("params", "$::jsonb", json_text(params)))
-    if name is not None:
-        arguments.append(SqlArgument("name", "$", name))
-    if key is not None:
-        arguments.append(SqlArgument("key", "$", key))
-    arguments += task_option_arguments(options)
-    sql = f"SELECT /* pgmill.enqueue */ pg_catalog.to_jsonb(s)::text FROM mill.submit({_named(arguments)}) AS s"
-    return Call(sql, _values(arguments), lambda rows: Enqueued.from_json(rows[0]))
+    document, profile = options_document(options, {"name": name, "key": key})
+    given = (statement, None if params is None else json_text(params), document)
+    sql = (
+        "SELECT /* pgmill.enqueue */ pg_catalog.to_jsonb(s)::text "
+        f"FROM mill.submit($1::text, $2::text::jsonb, {_options(3, profile)}) AS s"
+    )
+    return Call(sql, (*given, *_names(profile)), lambda rows: Enqueued.from_json(rows[0]))
 
 
 def enqueue_many(tasks: Sequence[NewTask | str], options: Mapping[str, Any]) -> Call[list[int]]:
     new = [NewTask(task) if isinstance(task, str) else task for task in tasks]
-    arguments = [SqlArgument("statements", "$[]", [task.statement for task in new])]
-    if any(task.params is not None for task in new):
-        params = [None if task.params is None else json_text(task.params) for task in new]
-        arguments.append(SqlArgument("params", "$[]::jsonb[]", params))
-    if any(task.name is not None for task in new):
-        arguments.append(SqlArgument("names", "$[]", [task.name for task in new]))
-    arguments += task_option_arguments(options)
-    sql = f"SELECT /* pgmill.enqueue_many */ s::text FROM mill.enqueue_many({_named(arguments)}) AS s"
-    return Call(sql, _values(arguments), lambda rows: [int(row) for row in rows])
+    params = [None if task.params is None else json_text(task.params) for task in new]
+    names = [task.name for task in new]
+    document, profile = options_document(options, {})
+    given: tuple[Argument, ...] = (
+        [task.statement for task in new],
+        params if any(params) else None,
+        names if any(name is not None for name in names) else None,
+        document,
+    )
+    sql = (
+        "SELECT /* pgmill.enqueue_many */ s::text "
+        f"FROM mill.enqueue_many($1::text[], $2::text[]::jsonb[], $3::text[], {_options(4, profile)}) AS s"
+    )
+    return Call(sql, (*given, *_names(profile)), lambda rows: [int(row) for row in rows])
 
 
 _TASK = """SELECT /* pgmill.task */ \
@@ -157,16 +159,17 @@ def cancel_run(run_id: int, kill: bool) -> Call[str]:
     return Call(sql, (str(run_id), as_text("kill", kill)), _text)
 
 
-def _named(arguments: Sequence[SqlArgument]) -> str:
-    """Returns the arguments in the notation ``name => expression``, with numbered placeholders."""
-    return ", ".join(
-        f"{argument.name} => {argument.expression.replace('$', f'${number}::text')}"
-        for number, argument in enumerate(arguments, 1)
-    )
+def _options(number: int, profile: Profile) -> str:
+    """Returns the expression of the argument ``options``, to which the server adds the key of the profile."""
+    document = f"${number}::text::jsonb"
+    if profile is None:
+        return document
+    key = f"pg_catalog.jsonb_build_object('profile', {profile[0]}(${number + 1}::text))"
+    return f"{document} OPERATOR(pg_catalog.||) {key}"
 
 
-def _values(arguments: Sequence[SqlArgument]) -> tuple[Argument, ...]:
-    return tuple(argument.value for argument in arguments)
+def _names(profile: Profile) -> tuple[str, ...]:
+    return () if profile is None else (profile[1],)
 
 
 def _duration(value: Duration | None) -> str | None:

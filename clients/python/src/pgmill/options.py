@@ -91,69 +91,59 @@ class TaskOptions(TypedDict, total=False):
     """Values that are stored and shown with the task."""
 
 
-# Option → argument of the SQL function, and its expression, in which `$` is the text that is sent.
-_ARGUMENTS: dict[str, tuple[str, str]] = {
-    "queue": ("queue", "$"),
-    "priority": ("priority", "$::mill.priority"),
-    "group": ("group_name", "$"),
-    "concurrency_key": ("concurrency_key", "$"),
-    "concurrency": ("concurrency", "$::integer"),
-    "run_as": ("profile", "mill.profile($)"),
-    "target": ("profile", "mill.target($)"),
-    "due_at": ("due_at", "$::timestamptz"),
-    "due_in": ("due_at", "now() + $::interval"),
-    "max_attempts": ("max_attempts", "$::integer"),
-    "retry_interval": ("retry_interval", "$::interval"),
-    "backoff": ("backoff", "$::mill.backoff"),
-    "jitter": ("jitter", "$::boolean"),
-    "timeout": ("timeout", "$::interval"),
-    "mode": ("mode", "$::mill.mode"),
-    "at_most_once": ("at_most_once", "$::boolean"),
-    "external": ("external", "$::boolean"),
-    "explain": ("explain", "$::boolean"),
-}
+# Options whose key in the argument `options` of the SQL functions has another name.
+_KEYS = {"group": "group_name"}
 
-# Options that are keys of the argument `options`.
-_STORED = ("isolation", "store_params", "store_output", "traceparent", "tags", "metadata")
+# Options that name a profile → function that returns its key.
+_PROFILES = {"run_as": "mill.profile", "target": "mill.target"}
 
-# Pairs of options that are the same argument.
+_DURATIONS = ("due_in", "retry_interval", "timeout")
+
+# Pairs of options that are the same key.
 _EXCLUSIVE = (("run_as", "target"), ("due_at", "due_in"))
 
 
-@dataclass(frozen=True)
-class SqlArgument:
-    """One argument of a SQL function."""
-
-    name: str
-    """Name of the argument."""
-    expression: str
-    """Expression, in which ``$`` stands for the value."""
-    value: str | list[str | None]
-    """Value, which is sent as text or as an array of texts."""
+Profile: TypeAlias = tuple[str, str] | None
+"""Name of a profile, after the function that returns its key with the rights of the caller."""
 
 
-def task_option_arguments(options: Mapping[str, Any]) -> list[SqlArgument]:
-    """Returns the arguments for these task options. An option that is None counts as left out.
+def options_document(
+    options: Mapping[str, Any], own: Mapping[str, str | None]
+) -> tuple[str | None, Profile]:
+    """Returns the argument `options` for these task options, and the profile.
 
-    Raises TypeError for an unknown option and for options that exclude each other.
+    own: other keys. An option that is None counts as left out. Raises TypeError for an unknown option, for a value of a
+    wrong type and for options that exclude each other.
     """
     given = {name: value for name, value in options.items() if value is not None}
+    known = TaskOptions.__annotations__
     for name in given:
-        if name not in _ARGUMENTS and name not in _STORED:
-            known = ", ".join([*_ARGUMENTS, *_STORED])
-            raise TypeError(f'unknown option "{name}"; the options are {known}')
+        if name not in known:
+            raise TypeError(f'unknown option "{name}"; the options are {", ".join(known)}')
     for one, other in _EXCLUSIVE:
         if one in given and other in given:
             raise TypeError(f"{one} and {other} exclude each other")
-    arguments = [
-        SqlArgument(*_ARGUMENTS[name], as_text(name, value))
-        for name, value in given.items()
-        if name in _ARGUMENTS
-    ]
-    document = {name: given[name] for name in _STORED if name in given}
-    if document:
-        arguments.append(SqlArgument("options", "$::jsonb", json_text(document)))
-    return arguments
+    document: dict[str, Any] = {name: text for name, text in own.items() if text is not None}
+    profile = None
+    for name, value in given.items():
+        if name in _PROFILES:
+            profile = (_PROFILES[name], as_text(name, value))
+        else:
+            document[_KEYS.get(name, name)] = _option(name, value)
+    return json_text(document) if document or profile else None, profile
+
+
+def _option(name: str, value: object) -> object:
+    """Returns the value of an option in the document."""
+    match value:
+        case bool() | str() | Mapping():
+            return value
+        case Sequence() if not isinstance(value, bytes | bytearray | memoryview):
+            return value
+        case int() if name not in _DURATIONS:
+            return value
+        case _:
+            return as_text(name, value)
 
 
 def as_text(name: str, value: object) -> str:

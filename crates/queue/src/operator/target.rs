@@ -35,7 +35,7 @@ const HELD_BACK: &str = "SELECT /* queue.targets_held_back */ t.name, c.held_bac
 /// Tasks in autocommit mode have no receipt.
 const SUCCESSES: &str = "SELECT /* queue.successes_in_target */ a.task_id, a.receipt, a.finished_at FROM mill.attempts a
 WHERE a.run_as = $1 AND a.outcome = 'succeeded' AND a.receipt IS NOT NULL
-    AND a.finished_at > now() - make_interval(secs => $2) AND a.mode = 'transaction'
+    AND a.finished_at > now() - make_interval(secs => $2) AND (mill.effective(a.options)).mode = 'transaction'
 ORDER BY a.finished_at";
 
 /// A target and its use.

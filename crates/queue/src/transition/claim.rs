@@ -81,16 +81,17 @@ UPDATE mill.tasks t SET
     session_started_at = ($7::timestamptz[])[array_position((SELECT batch.ids FROM batch), t.id)]
 WHERE t.id = ANY ((SELECT batch.ids FROM batch)::bigint[])
 RETURNING array_position((SELECT batch.ids FROM batch), t.id)::bigint AS n, t.id, t.token, t.attempt,
-    t.failures, t.transient_failures, t.max_attempts,
-    extract(epoch FROM t.retry_interval)::float8 AS retry_interval, t.backoff::text, t.jitter,
-    extract(epoch FROM t.timeout)::float8 AS timeout, t.mode::text, t.at_most_once, t.external, t.queue,
-    t.priority::text, t.name,
+    t.failures, t.transient_failures, (mill.effective(t.options)).max_attempts,
+    extract(epoch FROM (mill.effective(t.options)).retry_interval)::float8 AS retry_interval,
+    (mill.effective(t.options)).backoff::text, (mill.effective(t.options)).jitter,
+    extract(epoch FROM (t.options).timeout)::float8 AS timeout, (mill.effective(t.options)).mode::text,
+    (mill.effective(t.options)).at_most_once, (mill.effective(t.options)).external,
+    t.queue, t.priority::text, t.name,
     CASE WHEN mill.is_short(t.statement, t.params) THEN t.statement END AS statement,
     CASE WHEN mill.is_short(t.statement, t.params) THEN t.params END AS params, t.enqueued_at, t.due_at, t.claimed_at, t.limits,
-    CASE WHEN t.node IS NOT NULL THEN t.run_id END AS run_id, t.run_as, t.explain,
-    (t.options).isolation::text AS isolation,
-    (t.options).traceparent, t.receipt, CASE WHEN t.receipt IS NOT NULL THEN nextval('mill.target_epochs') END AS epoch,
-    CASE WHEN t.external OR t.at_most_once OR t.receipt IS NOT NULL
+    CASE WHEN t.node IS NOT NULL THEN t.run_id END AS run_id, t.run_as,
+    (mill.effective(t.options)).explain, (t.options).isolation::text AS isolation, (t.options).traceparent, t.receipt, CASE WHEN t.receipt IS NOT NULL THEN nextval('mill.target_epochs') END AS epoch,
+    CASE WHEN (t.options).external OR (t.options).at_most_once OR t.receipt IS NOT NULL
         OR (SELECT s.crashed_at > now() - interval '10 minutes' FROM mill.server s WHERE s.only_row)
         THEN set_config('synchronous_commit', 'on', true) END AS durable";
 

@@ -21,7 +21,8 @@ const RELEASE: &str =
 /// Leaves out a task whose run another session changes, because its release would have to wait. A task
 /// that runs at most once may have been started if its session is gone: after a failover to a standby
 /// that has the claim but not the end of the attempt, the worker no longer knows the claim either.
-const UNKNOWN_CLAIMS: &str = "SELECT /* queue.unknown_claims */ t.id, t.token, t.at_most_once AND t.receipt IS NULL AND NOT EXISTS (
+const UNKNOWN_CLAIMS: &str = "SELECT /* queue.unknown_claims */ t.id, t.token,
+    (mill.effective(t.options)).at_most_once AND t.receipt IS NULL AND NOT EXISTS (
         SELECT FROM mill.live_backends() b WHERE b.pid = t.session_pid
             AND coalesce(b.started_at = t.session_started_at, true)) AS maybe_started
 FROM mill.tasks t WHERE t.state = 'running' AND t.claimed_by = $1

@@ -18,8 +18,8 @@ use crate::transition::reclaim::{BATCH_SIZE, DeadWorker};
 
 /// The claims of a dead worker in these targets. The epoch of each is higher than that of the claim,
 /// because the claim was committed before.
-const CLAIMS: &str = "SELECT /* queue.claims_to_resolve */ t.id, t.token, t.run_as AS target, t.receipt, nextval('mill.target_epochs') AS epoch, t.mode::text,
-    t.session_pid, t.session_started_at
+const CLAIMS: &str = "SELECT /* queue.claims_to_resolve */ t.id, t.token, t.run_as AS target, t.receipt, nextval('mill.target_epochs') AS epoch,
+    (mill.effective(t.options)).mode::text, t.session_pid, t.session_started_at
 FROM mill.tasks t
 WHERE t.state = 'running' AND t.claimed_by = $1 AND t.receipt IS NOT NULL AND t.run_as = ANY ($3)
     AND (SELECT w.heartbeat_at FROM mill.workers w WHERE w.id = $1) IS NOT DISTINCT FROM $2

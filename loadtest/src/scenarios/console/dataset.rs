@@ -21,7 +21,8 @@ const SETTINGS: &str = "DO /* loadtest.console_settings */ $$ BEGIN
     PERFORM mill.pause('etl-' || n) FROM generate_series(0, 39) AS n;
     PERFORM mill.set_group('group ' || n, 'a group', max_running => 5) FROM generate_series(1, 50) AS n;
     PERFORM mill.set_max_running('queue', 'narrow', 0);
-    PERFORM mill.enqueue_many(array_fill('SELECT 1'::text, ARRAY[20000]), queue => 'narrow');
+    PERFORM mill.enqueue_many(array_fill('SELECT 1'::text, ARRAY[20000]),
+            options => jsonb_build_object('queue', 'narrow'));
     PERFORM mill.set_job('job ' || n, jsonb_build_array(
         jsonb_build_object('name', 'first ' || n, 'statement', 'SELECT 1', 'queue', 'etl-1'),
         jsonb_build_object('name', 'second ' || n, 'statement', 'SELECT 1', 'queue', 'etl-1',
@@ -34,17 +35,20 @@ END $$";
 /// task and a schedule of the same name, a waiting run, a waiting task, and a failed task.
 const ONE: &str = "DO /* loadtest.console_one */ $$ BEGIN
     PERFORM mill.pause('etl-1');
-    PERFORM mill.set_job('it', jsonb_build_array(jsonb_build_object('name', 'it', 'statement', 'SELECT 1', 'queue', 'etl-1')));
+    PERFORM mill.set_job('it', jsonb_build_array(jsonb_build_object('name', 'it', 'statement', 'SELECT 1', 'queue',
+        'etl-1')));
     PERFORM mill.set_schedule('it', 'manual', jobs => ARRAY['it']);
     PERFORM mill.start_run(ARRAY['it']);
     PERFORM mill.enqueue('SELECT 1', name => 'task 78', queue => 'etl-1');
-    INSERT INTO mill.attempts (finished_at, task_id, enqueued_at, due_at, started_at, retry_interval, attempt, outcome, priority,
-        mode, backoff, max_attempts, final, jitter, at_most_once, external, queue, name, sqlstate, message, statement)
-    VALUES (now(), nextval('mill.tasks_id_seq'), now(), now(), now(), '10 seconds', 1, 'failed', 'normal', 'transaction', 'exponential', 1,
-        true, true, false, false, 'etl-3', 'task 78', '22012', 'division by zero', 'SELECT 1');
+    INSERT INTO mill.attempts (finished_at, task_id, enqueued_at, due_at, started_at, attempt, outcome, priority,
+        final, queue, name, sqlstate, message, statement)
+    VALUES (now(), nextval('mill.tasks_id_seq'), now(), now(), now(), 1, 'failed', 'normal', true, 'etl-3',
+        'task 78', '22012', 'division by zero', 'SELECT 1');
 END $$";
 
-const RUN_FOREVER: &str = "SELECT /* loadtest.console_run_forever */ mill.enqueue('SELECT pg_sleep(7200)', name => 'long ' || n, queue => 'held')
+const RUN_FOREVER: &str =
+    "SELECT /* loadtest.console_run_forever */ mill.enqueue('SELECT pg_sleep(7200)',
+    name => 'long ' || n, queue => 'held')
 FROM generate_series(1, $1::int) AS n";
 
 const RUNNING_FOREVER: &str = "SELECT /* loadtest.console_running_forever */ count(*) = $1 FROM mill.tasks t WHERE t.queue = 'held' AND t.state = 'running'";

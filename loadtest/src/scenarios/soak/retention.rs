@@ -20,10 +20,9 @@ BEGIN
     END LOOP;
 END
 $$;
-INSERT INTO mill.attempts (finished_at, task_id, enqueued_at, due_at, started_at, retry_interval, attempt, outcome,
-    priority, mode, backoff, max_attempts, final, jitter, at_most_once, external, queue, statement)
-SELECT t.at, 0, t.at, t.at, t.at, '10 seconds', 1, 'succeeded', 'normal', 'transaction', 'exponential', 1, true, true,
-    false, false, 'old', 'SELECT 1'
+INSERT INTO mill.attempts (finished_at, task_id, enqueued_at, due_at, started_at, attempt, outcome,
+    priority, final, queue, statement)
+SELECT t.at, 0, t.at, t.at, t.at, 1, 'succeeded', 'normal', true, 'old', 'SELECT 1'
 FROM generate_series(1, 10) AS n, generate_series(1, 1000) AS i,
     LATERAL (SELECT (current_date - n)::timestamptz + i * interval '1 minute' AS at) AS t;
 UPDATE mill.settings SET history_retention = '3 days'";

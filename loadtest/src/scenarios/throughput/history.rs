@@ -50,13 +50,11 @@ const STRANGE: &str = "SELECT /* loadtest.history_strange */ count(*) FROM pg_in
 
 /// Inserts the attempts numbered $1 to $2, evenly distributed over the day, or over the elapsed
 /// part of today. One in fifty failed, with one of twenty messages.
-const DAY: &str = "INSERT /* loadtest.history_day */ INTO mill.{table} (finished_at, task_id, enqueued_at, due_at, started_at, retry_interval,
-    attempt, outcome, priority, mode, backoff, max_attempts, session_pid, final, jitter,
-    at_most_once, external, queue, name, sqlstate, message, rows, statement)
+const DAY: &str = "INSERT /* loadtest.history_day */ INTO mill.{table} (finished_at, task_id, enqueued_at, due_at,
+    started_at, attempt, outcome, priority, session_pid, final, queue, name, sqlstate, message, rows, statement)
 SELECT at.finished, n, at.finished - interval '2 seconds', at.finished - interval '2 seconds',
-    at.finished - interval '1 second', '10 seconds', 1,
-    CASE WHEN n % 50 = 0 THEN 'failed' ELSE 'succeeded' END::mill.outcome, 'normal', 'transaction',
-    'exponential', 1, 0, true, true, false, false, 'etl-' || n % 40,
+    at.finished - interval '1 second', 1,
+    CASE WHEN n % 50 = 0 THEN 'failed' ELSE 'succeeded' END::mill.outcome, 'normal', 0, true, 'etl-' || n % 40,
     CASE WHEN n % 2 = 0 THEN 'task ' || n % 500 END, CASE WHEN n % 50 = 0 THEN '22012' END,
     CASE WHEN n % 50 = 0 THEN format('division by zero in %s', chr(97 + (n / 50 % 20)::int)) END, 1,
     format('INSERT INTO loadtest.effects (task) VALUES (%s)', n)

@@ -164,12 +164,14 @@ impl WorkItem {
             _ if self.shared => SHARED,
             _ => "default",
         };
-        let mut options = format!(", queue => '{queue}', priority => '{}'", self.priority);
-        if self.delay > 0 {
-            let delay = self.delay;
-            options += &format!(", due_at => clock_timestamp() + interval '{delay} ms'");
-        }
-        options += ", retry_interval => '200 ms'";
+        let due = match self.delay {
+            0 => "NULL".to_owned(),
+            delay => format!("clock_timestamp() + interval '{delay} ms'"),
+        };
+        let mut options = format!(
+            ", queue => '{queue}', priority => '{}', due_at => {due}, retry_interval => '200 ms'",
+            self.priority
+        );
         options += &match self.kind {
             Kind::Autocommit(_) => ", mode => 'autocommit', max_attempts => 5".to_owned(),
             Kind::AtMostOnce(_) => ", mode => 'autocommit', at_most_once => true".to_owned(),
@@ -188,7 +190,10 @@ impl WorkItem {
         match self.kind {
             Kind::Many(count) => format!(
                 "SELECT mill.enqueue_many(array_fill('{statement}'::text, ARRAY[{count}]), \
-                 names => ARRAY(SELECT '{name}.' || i FROM generate_series(1, {count}) AS i){options})"
+                 names => ARRAY(SELECT '{name}.' || i FROM generate_series(1, {count}) AS i), \
+                 options => jsonb_build_object('queue', '{queue}', 'priority', '{}', 'due_at', {due}, \
+                     'retry_interval', '200 ms'))",
+                self.priority
             ),
             Kind::Run => {
                 format!("SELECT run_id FROM mill.start_run('{{graph}}', '{{\"op\": \"{name}\"}}')")
