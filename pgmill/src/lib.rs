@@ -71,7 +71,7 @@ async fn run(command: &Command, global: &Global) -> Exit {
     if global.all_contexts && !matches!(command, Command::Console(_)) {
         return on_all_contexts(command, global, &out).await;
     }
-    let mut session = match command {
+    let session = match command {
         // Health, Context and Completions need no database.
         Command::Health(args) => return fleet::health::run(&out, args).await,
         Command::Completions(args) => {
@@ -85,11 +85,13 @@ async fn run(command: &Command, global: &Global) -> Exit {
         }
         // The console opens its own connections.
         Command::Console(args) => return fleet::console::run(global, args).await,
+        _ if command.role() == Some("mill_viewer") => Session::open_reading(global).await?,
+        _ => Session::open(global).await?,
+    };
+    let mut session = match command {
         // These also handle a database without the schema.
-        Command::Init(_) | Command::Doctor | Command::Target(TargetVerb::Init(_)) => {
-            Session::open(global).await?
-        }
-        _ => Session::open_checked(global).await?,
+        Command::Init(_) | Command::Doctor | Command::Target(TargetVerb::Init(_)) => session,
+        _ => session.checked().await?,
     };
     let done = match command {
         // `init` handles lock waits itself, `top` never waits for locks.

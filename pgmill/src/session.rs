@@ -16,7 +16,7 @@ use std::path::Path;
 
 use cli::Failure;
 use conninfo::{Client, ConnectionTarget};
-use queue::schema;
+use queue::{READ_TIMEOUT, schema};
 use tokio::task::JoinSet;
 
 use crate::args::{GivenDatabase, Global};
@@ -40,6 +40,15 @@ impl Session {
         Self::open_at(&target).await
     }
 
+    /// Connects; each statement may take as long as [`READ_TIMEOUT`].
+    ///
+    /// # Errors
+    /// Fails as [`Session::open`].
+    pub(crate) async fn open_reading(global: &Global) -> Result<Self, Failure> {
+        let target = connection_target(global.given.as_ref(), global.contexts_file.as_deref())?;
+        Self::open_at(&target.with_statement_timeout(READ_TIMEOUT)).await
+    }
+
     /// Connects to this database.
     ///
     /// # Errors
@@ -53,12 +62,12 @@ impl Session {
         Ok(Self { client, target, _driver: driver })
     }
 
-    /// Connects, and refuses an unsupported schema version.
+    /// As [`Session::open_reading`], and refuses an unsupported schema version.
     ///
     /// # Errors
     /// Fails as [`Session::open`] and [`Session::checked`].
     pub(crate) async fn open_checked(global: &Global) -> Result<Self, Failure> {
-        Self::open(global).await?.checked().await
+        Self::open_reading(global).await?.checked().await
     }
 
     /// Refuses an unsupported schema version.

@@ -1,4 +1,4 @@
-//! The client of a session whose `search_path` a pooler may have dropped.
+//! The client of a session whose `search_path` and other settings a pooler may have dropped.
 //!
 //! A pooler in transaction mode may give each transaction another session of the server. So `SET` would not last, and
 //! would change the sessions of others. In such a session, each statement has a transaction of its own, which begins
@@ -9,7 +9,7 @@ use std::future::Future;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{CancelToken, Error, IsolationLevel, Row, Transaction};
 
-const BEGIN: &str = "BEGIN /* conninfo.begin */; SET LOCAL search_path = pg_catalog, pg_temp";
+const BEGIN: &str = "BEGIN /* conninfo.begin */";
 const SET: &str = "SET LOCAL /* conninfo.search_path */ search_path = pg_catalog, pg_temp";
 const COMMIT: &str = "COMMIT /* conninfo.commit */";
 
@@ -50,13 +50,20 @@ impl<C: tokio_postgres::GenericClient + Send + Sync> GenericClient for C {
 /// The client of a session in which no name resolves to an object of another role.
 pub struct Client {
     session: tokio_postgres::Client,
-    /// Whether a pooler has dropped the search_path.
-    dropped: bool,
+    /// Sets, in a transaction, the settings of the session that a pooler has dropped; `None` if it has not.
+    settings: Option<String>,
 }
 
 impl Client {
-    pub(crate) fn new(session: tokio_postgres::Client, dropped: bool) -> Self {
-        Self { session, dropped }
+    /// `dropped` is whether a pooler has dropped the search_path, and with it the timeout.
+    pub(crate) fn new(
+        session: tokio_postgres::Client,
+        dropped: bool,
+        statement_timeout: Option<&str>,
+    ) -> Self {
+        let timeout = statement_timeout.map(|it| format!("; SET LOCAL statement_timeout = '{it}'"));
+        let settings = dropped.then(|| format!("{SET}{}", timeout.unwrap_or_default()));
+        Self { session, settings }
     }
 
     /// Returns whether the connection is closed.
@@ -78,13 +85,13 @@ impl Client {
     pub async fn begin_read_committed(&mut self) -> Result<Transaction<'_>, Error> {
         let builder = self.session.build_transaction();
         let transaction = builder.isolation_level(IsolationLevel::ReadCommitted).start().await?;
-        with_search_path(transaction, self.dropped).await
+        with_settings(transaction, self.settings.as_deref()).await
     }
 
     /// Returns the client of the driver, if its statements need no transactions of their own.
     #[must_use]
     pub fn driver(&self) -> Option<&tokio_postgres::Client> {
-        (!self.dropped).then_some(&self.session)
+        self.settings.is_none().then_some(&self.session)
     }
 
     /// Returns the client of the driver, whose statements have no transactions of their own.
@@ -97,11 +104,10 @@ impl Client {
         &self,
         statement: impl Future<Output = Result<T, Error>> + Send,
     ) -> Result<T, Error> {
-        if !self.dropped {
-            return statement.await;
-        }
+        let Some(settings) = &self.settings else { return statement.await };
+        let begin = format!("{BEGIN}; {settings}");
         let (begun, answer, committed) = futures_util::future::join3(
-            self.session.batch_execute(BEGIN),
+            self.session.batch_execute(&begin),
             statement,
             self.session.batch_execute(COMMIT),
         )
@@ -123,16 +129,16 @@ impl GenericClient for Client {
 
     async fn transaction(&mut self) -> Result<Transaction<'_>, Error> {
         let transaction = self.session.transaction().await?;
-        with_search_path(transaction, self.dropped).await
+        with_settings(transaction, self.settings.as_deref()).await
     }
 }
 
-async fn with_search_path(
-    transaction: Transaction<'_>,
-    dropped: bool,
-) -> Result<Transaction<'_>, Error> {
-    if dropped {
-        transaction.batch_execute(SET).await?;
+async fn with_settings<'a>(
+    transaction: Transaction<'a>,
+    settings: Option<&str>,
+) -> Result<Transaction<'a>, Error> {
+    if let Some(settings) = settings {
+        transaction.batch_execute(settings).await?;
     }
     Ok(transaction)
 }

@@ -44,6 +44,8 @@ pub(crate) struct Overrides {
     pub(crate) own_transactions: bool,
     /// Whether the start-up packet may ask for that search_path; a pooler may refuse such a packet.
     pub(crate) sends_search_path: bool,
+    /// `statement_timeout` of sessions for which the user has set none.
+    pub(crate) statement_timeout: Option<&'static str>,
 }
 
 /// A resolved connection target.
@@ -144,6 +146,14 @@ impl ConnectionTarget {
             sends_search_path: true,
             ..overrides
         })
+    }
+
+    /// Returns the same target for sessions whose statements end after this time, such as `30s`, unless the user's own
+    /// `options` have another `statement_timeout`. Needs [`Self::with_safe_search_path`]; a pooler may drop both.
+    #[must_use]
+    pub fn with_statement_timeout(&self, timeout: &'static str) -> Self {
+        let statement_timeout = Some(timeout);
+        self.with_overrides(Overrides { statement_timeout, ..self.overrides.clone() })
     }
 
     pub(crate) fn with_own_transactions(&self) -> Self {

@@ -267,7 +267,7 @@ async fn open_dial(
     });
     let (dropped, complaint) = checked.await?;
     match complaint {
-        None => Ok((Client::new(client, dropped), connection)),
+        None => Ok((Client::new(client, dropped, target.overrides.statement_timeout), connection)),
         Some(problem) => Err(ConnectError::WrongSession { server: dial.server.clone(), problem }),
     }
 }

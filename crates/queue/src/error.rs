@@ -60,8 +60,12 @@ impl QueueError {
         match self {
             Self::Database(error) => {
                 let hint = error.as_db_error().and_then(DbError::hint).map(str::to_owned);
-                let read_only = error.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION);
-                hint.or_else(|| read_only.then(|| READ_ONLY_HINT.to_owned()))
+                let own = match error.code() {
+                    Some(&SqlState::READ_ONLY_SQL_TRANSACTION) => Some(READ_ONLY_HINT),
+                    Some(&SqlState::QUERY_CANCELED) => Some(SLOW_HINT),
+                    _ => None,
+                };
+                hint.or_else(|| own.map(str::to_owned))
             }
             Self::Unreachable(error) => error.hint(),
             Self::Refused { hint, .. } => hint.clone(),
@@ -147,6 +151,13 @@ impl QueueError {
 
 const READ_ONLY_HINT: &str = "This server is a standby or read-only: connect to the primary, for \
                               example with target_session_attrs=read-write.";
+
+/// `statement_timeout` of a command that only reads. A user who waits for longer sets another one in PGOPTIONS.
+pub const READ_TIMEOUT: &str = "30s";
+
+/// What to do after a statement has reached [`READ_TIMEOUT`], or another time limit.
+const SLOW_HINT: &str = "Narrow the search to a queue, a state or a shorter time. If many rows have just \
+                         arrived: ANALYZE mill.tasks, mill.attempts";
 
 /// SQLSTATEs, or their classes, after which the same request may succeed later: connection errors, aborted
 /// transactions, insufficient resources, a lock that was not available in time, operator intervention.

@@ -57,7 +57,7 @@ pub use worker::{
     target_conditions,
 };
 
-pub use error::{Condition, QueueError};
+pub use error::{Condition, QueueError, READ_TIMEOUT};
 pub use id::{LimitId, Token, WorkerId};
 pub use pgmill_client::{
     Backoff, Isolation, Labels, Mode, Outcome, Priority, RunId, State, StoredOptions, TaskId,

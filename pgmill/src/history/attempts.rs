@@ -1,12 +1,11 @@
 //! `pgmill history`: finished attempts as table rows.
 
-use cli::{Exit, Failure, exit};
+use cli::{Exit, Failure};
 use conninfo::Client;
 use jiff::Timestamp;
 use queue::history::{self, AttemptSummary, HistoryFilter};
+use queue::task_queries;
 use queue::workers::worker_label;
-use queue::{QueueError, task_queries};
-use tokio_postgres::error::SqlState;
 
 use crate::args::{HistoryArgs, TaskMatch};
 use crate::output::format::{local_time, one_line, outcome_tone, relative_time, span, task_label};
@@ -77,7 +76,7 @@ pub(crate) async fn search(
     limit: i64,
 ) -> Result<(Vec<AttemptSummary>, bool), Failure> {
     let transaction = history::begin_search(client).await?;
-    let found = history::search(&transaction, filter, finished, limit).await.map_err(too_long)?;
+    let found = history::search(&transaction, filter, finished, limit).await?;
     if let Some(at) = found.searched_back_to {
         out.note(format_args!(
             "searched only back to {}; narrow the search with --queue, --name, --tag or --run",
@@ -85,15 +84,6 @@ pub(crate) async fn search(
         ));
     }
     Ok((found.attempts, found.searched_back_to.is_none()))
-}
-
-/// The failure of a search; suggests a narrower one if the statement timeout ended the search.
-pub(crate) fn too_long(error: QueueError) -> Failure {
-    if error.sqlstate() != Some(&SqlState::QUERY_CANCELED) {
-        return error.into();
-    }
-    Failure::new(exit::FAILURE, "the search exceeded its time limit of 10 s")
-        .hint("narrow it with --queue, --name, --tag, --run or --since")
 }
 
 /// Formats one attempt as a row. Its error is on a second line of the last field.

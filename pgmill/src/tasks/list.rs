@@ -11,7 +11,7 @@ use queue::workers::worker_label;
 use queue::{State, history, task_queries};
 
 use crate::args::{TaskList, TaskListOrder, TaskMatch};
-use crate::history::attempts::{attempt_row, matching, search, too_long};
+use crate::history::attempts::{attempt_row, matching, search};
 use crate::output::format::{activity, relative_time, state_tone, task_label};
 use crate::output::list::{cut, default_since, note_default_period, nothing_since};
 use crate::output::{Output, Row};
@@ -38,9 +38,7 @@ async fn search_live(
     limit: i64,
 ) -> Result<Vec<LiveTask>, Failure> {
     let transaction = history::begin_search(client).await?;
-    let (tasks, oldest) = task_queries::search_live_tasks(&transaction, filter, sql, limit)
-        .await
-        .map_err(too_long)?;
+    let (tasks, oldest) = task_queries::search_live_tasks(&transaction, filter, sql, limit).await?;
     if let Some(id) = oldest {
         out.note(format_args!(
             "searched only the newest tasks, down to id {id}; narrow the search with --queue, \

@@ -105,12 +105,7 @@ fn config(target: &ConnectionTarget, endpoint: &Endpoint, mode: DriverSslMode) -
         config.password(password.reveal());
     }
     let options = match target.overrides.sends_search_path {
-        // Compiling a statement takes longer than any statement of the programs. Settings such as enable_nestloop = off
-        // would have the server compile all of them.
-        true => target
-            .with_option("search_path", SAFE_SEARCH_PATH)
-            .with_option("jit", "off")
-            .all_options(),
+        true => program_options(target),
         false => target.all_options(),
     };
     if let Some(options) = options.as_ref().map(Secret::reveal) {
@@ -121,6 +116,16 @@ fn config(target: &ConnectionTarget, endpoint: &Endpoint, mode: DriverSslMode) -
     }
     set_timeouts(&mut config, target);
     config
+}
+
+/// Returns the options of sessions that run the programs' own statements. The last option of a name counts.
+fn program_options(target: &ConnectionTarget) -> Option<Secret> {
+    let timeout = target.overrides.statement_timeout;
+    let timeout = timeout.map(|it| Secret::new(format!("-c statement_timeout={it}")));
+    // Compiling a statement takes longer than any statement of the programs. Settings such as enable_nestloop = off
+    // would have the server compile all of them.
+    let own = target.with_option("search_path", SAFE_SEARCH_PATH).with_option("jit", "off");
+    Secret::joined(timeout.as_ref(), own.all_options().as_ref())
 }
 
 fn set_timeouts(config: &mut Config, target: &ConnectionTarget) {
@@ -219,5 +224,8 @@ mod tests {
         assert_eq!(options(&target).as_deref(), Some("-c jit=on"));
         let own = "-c jit=on -c search_path=pg_catalog,pg_temp -c jit=off";
         assert_eq!(options(&target.with_safe_search_path()).as_deref(), Some(own));
+        let limited = target.with_safe_search_path().with_statement_timeout("30s");
+        let own = format!("-c statement_timeout=30s {own}");
+        assert_eq!(options(&limited), Some(own));
     }
 }

@@ -81,8 +81,7 @@ impl From<QueueError> for HttpError {
             |status, hint: Option<String>| Self { hint, ..Self::new(status, error.to_string()) };
         if state == Some(&SqlState::QUERY_CANCELED) {
             let message = "the query exceeded the time limit of the console";
-            return Self::new(StatusCode::GATEWAY_TIMEOUT, message)
-                .hint("narrow the search: a queue, a state or a shorter time");
+            return Self { hint: error.hint(), ..Self::new(StatusCode::GATEWAY_TIMEOUT, message) };
         }
         if state == Some(&SqlState::INSUFFICIENT_PRIVILEGE) {
             let hint = "GRANT mill_viewer TO the login for reading, mill_operator for actions";
