@@ -45,18 +45,18 @@
 --   34_run_deadlines             8949  Deadlines and timeouts of runs
 --   35_run_notifications         9078  Notifications of the end of a run, in its transaction
 --   36_run_status                9153  Status of runs: their tasks by state
---   37_schedule_backfills        9206  Backfills: runs of a schedule for instants in the past
---   38_schedule_run_now          9488  Runs of schedules that an operator starts
---   39_schedule_ticks            9550  Ticks of schedules: whether a due schedule fires, its runs and its log
---   40_idempotency              10105  Idempotency keys of requests
---   41_schedule_views           10167  Status of schedules, the runs that they fired, and a dry run of a tick
---   42_views                    10374  Monitoring: running tasks, status, history, failures, run times
---   43_citus                    10786  Citus: exactly once for tasks that write distributed tables
---   44_sequences                10846  Sequences that are behind the rows of their tables
---   45_wait                     10937  Wait: procedures that return when a task or a run has ended
---   46_why                      11019  Why: one sentence about a task or a run
---   47_grants                   11419  Privileges on all objects, and the end of the transaction
---   48_statistics               11490  ANALYZE of tables that hold rows and have no statistics
+--   37_schedule_backfills        9211  Backfills: runs of a schedule for instants in the past
+--   38_schedule_run_now          9493  Runs of schedules that an operator starts
+--   39_schedule_ticks            9555  Ticks of schedules: whether a due schedule fires, its runs and its log
+--   40_idempotency              10110  Idempotency keys of requests
+--   41_schedule_views           10172  Status of schedules, the runs that they fired, and a dry run of a tick
+--   42_views                    10382  Monitoring: running tasks, status, history, failures, run times
+--   43_citus                    10794  Citus: exactly once for tasks that write distributed tables
+--   44_sequences                10854  Sequences that are behind the rows of their tables
+--   45_wait                     10945  Wait: procedures that return when a task or a run has ended
+--   46_why                      11027  Why: one sentence about a task or a run
+--   47_grants                   11427  Privileges on all objects, and the end of the transaction
+--   48_statistics               11498  ANALYZE of tables that hold rows and have no statistics
 --
 -- All names are schema-qualified and search_path is pg_catalog throughout, so that objects in a caller's
 -- schema cannot shadow them. PostgreSQL checks SQL functions, views and the types of variables when it
@@ -9177,7 +9177,10 @@ CREATE OR REPLACE VIEW mill.run_status AS
             count(*) FILTER (WHERE t.state = 'upstream_failed') AS upstream_failed,
             count(*) FILTER (WHERE t.state = 'skipped') AS skipped,
             count(*) FILTER (WHERE t.state = 'ready' AND t.approval) AS needs_approval
-        FROM mill.run_tasks t WHERE t.run_id = r.id AND r.state = 'running') AS n ON r.state = 'running';
+        -- The order leaves only the primary key. If the statistics say that there are few tasks, the planner may take
+        -- another index, of which it reads all.
+        FROM (SELECT x.state, x.ignore_failure, x.approval FROM mill.run_tasks x
+            WHERE x.run_id = r.id AND r.state = 'running' ORDER BY x.node) AS t) AS n ON r.state = 'running';
 COMMENT ON VIEW mill.run_status IS
     'Runs with their number of tasks by state: waiting (for parents or for approval), needs_approval (of these), '
     'released (in the queue or running), finished';
@@ -9198,7 +9201,9 @@ CREATE OR REPLACE VIEW mill.run_task_status AS
         CASE WHEN (SELECT mill.sees_statements()) THEN r.statement END AS statement,
         (r.options).tags, (r.options).metadata, r.options, r.expected_duration,
         r.approval, r.approval_note, r.approval_since, r.approved, r.decided_by
-    FROM mill.run_tasks r LEFT JOIN mill.tasks t ON r.state = 'released' AND t.id = r.task_id;
+    -- LIMIT makes each released task a probe. The planner would join all tasks if it expects few.
+    FROM mill.run_tasks r LEFT JOIN LATERAL (SELECT x.* FROM mill.tasks x
+        WHERE r.state = 'released' AND x.id = r.task_id LIMIT 1) AS t ON true;
 COMMENT ON VIEW mill.run_task_status IS
     'Tasks of runs. For a released task, state is the state of the live task in the queue. needs_approval: the task '
     'waits for mill.approve or mill.reject';
@@ -10192,9 +10197,9 @@ CREATE OR REPLACE VIEW mill.schedule_status AS
         (mill.declared_durations(s.jobs, s)).expected_duration, (mill.declared_durations(s.jobs, s)).deadline,
         (SELECT count(*) FROM mill.runs r WHERE r.schedule_id = s.id AND r.late_since IS NOT NULL) AS late_runs,
         (mill.declared_durations(s.jobs, s)).run_timeout
-    FROM mill.schedules s LEFT JOIN LATERAL (SELECT r.id FROM mill.runs r
-        WHERE r.schedule_id = s.id AND r.state = 'running' AND r.backfill_id IS NULL ORDER BY r.id LIMIT 1) AS going
-        ON true;
+    -- The sum keeps the planner from searching all runs in the order of the primary key.
+    FROM mill.schedules s LEFT JOIN LATERAL (SELECT min(r.id + 0) AS id FROM mill.runs r
+        WHERE r.schedule_id = s.id AND r.state = 'running' AND r.backfill_id IS NULL) AS going ON true;
 COMMENT ON VIEW mill.schedule_status IS
     'Schedules with their declaration, the settings of operators, the next fire, and the state of the last run. Hides '
     'params, errors and the SQL of triggers if settings.hide_statements is set';
@@ -10208,9 +10213,12 @@ CREATE OR REPLACE VIEW mill.schedule_history AS
             AS message,
         place.worker, r.jobs, r.backfill_id, r.late_since
     FROM mill.runs r JOIN mill.schedules s ON s.id = r.schedule_id
-        LEFT JOIN mill.run_tasks one ON r.tasks = 1 AND one.run_id = r.id AND one.node = 1
+        -- LIMIT makes each task a probe. The planner would join all tasks if the statistics say that there are few.
+        LEFT JOIN LATERAL (SELECT t.* FROM mill.run_tasks t
+            WHERE r.tasks = 1 AND t.run_id = r.id AND t.node = 1 LIMIT 1) AS one ON true
         -- While the task is in the queue, its number of attempts is there, and its last error in history.
-        LEFT JOIN mill.tasks live ON one.state = 'released' AND live.id = one.task_id
+        LEFT JOIN LATERAL (SELECT t.attempt FROM mill.tasks t
+            WHERE one.state = 'released' AND t.id = one.task_id LIMIT 1) AS live ON true
         LEFT JOIN LATERAL (SELECT w.host || ':' || w.pid AS worker, a.message FROM mill.attempts a
             JOIN mill.worker_starts w ON w.id = a.worker_id WHERE a.task_id = one.task_id
             ORDER BY a.finished_at DESC LIMIT 1) AS place ON true

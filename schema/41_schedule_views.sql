@@ -24,9 +24,9 @@ CREATE OR REPLACE VIEW mill.schedule_status AS
         (mill.declared_durations(s.jobs, s)).expected_duration, (mill.declared_durations(s.jobs, s)).deadline,
         (SELECT count(*) FROM mill.runs r WHERE r.schedule_id = s.id AND r.late_since IS NOT NULL) AS late_runs,
         (mill.declared_durations(s.jobs, s)).run_timeout
-    FROM mill.schedules s LEFT JOIN LATERAL (SELECT r.id FROM mill.runs r
-        WHERE r.schedule_id = s.id AND r.state = 'running' AND r.backfill_id IS NULL ORDER BY r.id LIMIT 1) AS going
-        ON true;
+    -- The sum keeps the planner from searching all runs in the order of the primary key.
+    FROM mill.schedules s LEFT JOIN LATERAL (SELECT min(r.id + 0) AS id FROM mill.runs r
+        WHERE r.schedule_id = s.id AND r.state = 'running' AND r.backfill_id IS NULL) AS going ON true;
 COMMENT ON VIEW mill.schedule_status IS
     'Schedules with their declaration, the settings of operators, the next fire, and the state of the last run. Hides '
     'params, errors and the SQL of triggers if settings.hide_statements is set';
@@ -40,9 +40,12 @@ CREATE OR REPLACE VIEW mill.schedule_history AS
             AS message,
         place.worker, r.jobs, r.backfill_id, r.late_since
     FROM mill.runs r JOIN mill.schedules s ON s.id = r.schedule_id
-        LEFT JOIN mill.run_tasks one ON r.tasks = 1 AND one.run_id = r.id AND one.node = 1
+        -- LIMIT makes each task a probe. The planner would join all tasks if the statistics say that there are few.
+        LEFT JOIN LATERAL (SELECT t.* FROM mill.run_tasks t
+            WHERE r.tasks = 1 AND t.run_id = r.id AND t.node = 1 LIMIT 1) AS one ON true
         -- While the task is in the queue, its number of attempts is there, and its last error in history.
-        LEFT JOIN mill.tasks live ON one.state = 'released' AND live.id = one.task_id
+        LEFT JOIN LATERAL (SELECT t.attempt FROM mill.tasks t
+            WHERE one.state = 'released' AND t.id = one.task_id LIMIT 1) AS live ON true
         LEFT JOIN LATERAL (SELECT w.host || ':' || w.pid AS worker, a.message FROM mill.attempts a
             JOIN mill.worker_starts w ON w.id = a.worker_id WHERE a.task_id = one.task_id
             ORDER BY a.finished_at DESC LIMIT 1) AS place ON true

@@ -11,6 +11,7 @@ pub(crate) mod dead_rows;
 pub(crate) mod languages;
 pub(crate) mod logical_replication;
 pub(crate) mod logins_without_rights;
+pub(crate) mod plans;
 pub(crate) mod restore;
 pub(crate) mod retention;
 pub(crate) mod rewrites;

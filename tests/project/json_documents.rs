@@ -209,69 +209,101 @@ async fn hold(database: &Database) -> i64 {
     held
 }
 
+/// A fleet with something for each command to show, and what the arguments of the commands stand for.
+pub(crate) struct Shown<'a> {
+    database: &'a Database,
+    worker: Worker,
+    replaced: Vec<(&'static str, String)>,
+    _folders: Vec<Folder>,
+}
+
+impl<'a> Shown<'a> {
+    /// Fills the database, and starts a worker.
+    pub(crate) async fn new(database: &'a Database) -> Self {
+        fill(database).await;
+        let http = free_address();
+        let worker = Worker::start(database, &["--readers", "2", "--http", &http]);
+        let done = "SELECT (SELECT count(*) FROM mill.tasks) + (SELECT count(*) FROM mill.runs WHERE state = 'running')";
+        eventually("all tasks have ended", async || database.value::<i64>(done).await == 0).await;
+        let held = hold(database).await.to_string();
+        let folder = Folder::new(&[("jobs.toml", FILE)]);
+        let exports = Folder::new(EXPORTS);
+        let groups = Folder::new(&[("groups.csv", "group,max_running\nloads,2\n")]);
+        let url = Folder::new(&[("target.url", &database.url())]);
+        let contexts = contexts(&[("here", &database.url()), ("down", DOWN)]);
+        let host = database.value("SELECT host FROM mill.worker_starts LIMIT 1").await;
+        let manifest = root().join("tests/integrations/imports/manifest.json");
+        let replaced = vec![
+            ("HELD", held),
+            ("HOST", host),
+            ("HTTP", http),
+            ("FILE", folder.path().to_owned()),
+            ("TARGET", format!("{}/target.url", url.path())),
+            ("CONTEXTS", format!("{}/contexts.toml", contexts.path())),
+            ("MANIFEST", manifest.display().to_string()),
+            ("RESULTS", format!("{}/run_results.json", folder.path())),
+            ("GROUPS", format!("{}/groups.csv", groups.path())),
+            ("EXPORTS", exports.path().to_owned()),
+        ];
+        Self { database, worker, replaced, _folders: vec![folder, exports, groups, url, contexts] }
+    }
+
+    /// Prepares `pgmill` with these arguments, as the superuser.
+    fn pgmill(&self, arguments: &[&str]) -> Program {
+        let replaced = arguments.iter().map(|argument| {
+            let (head, rest) = argument.split_once('/').unwrap_or((argument, ""));
+            match self.replaced.iter().find(|(name, _)| *name == head) {
+                Some((_, value)) if rest.is_empty() => value.clone(),
+                Some((_, value)) => format!("{value}/{rest}"),
+                None => (*argument).to_owned(),
+            }
+        });
+        let arguments: Vec<String> = replaced.chain(["--json".to_owned()]).collect();
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let reason = "the schema, profiles and targets are declared by the owner";
+        Program::pgmill(self.database, &arguments).by_superuser(self.database, reason)
+    }
+
+    /// Returns the commands of all documents without those that only rehearse a change.
+    pub(crate) fn commands(&self) -> Vec<Program> {
+        let all = DOCUMENTS.iter().map(|(_, arguments)| *arguments);
+        all.filter(|it| !it.contains(&"--dry-run")).map(|it| self.pgmill(it)).collect()
+    }
+
+    /// Lets the tasks end, and stops the worker.
+    async fn end(mut self) {
+        self.database.execute("SELECT pg_advisory_unlock(1)").await;
+        assert!(self.worker.terminate().await.success());
+    }
+}
+
 /// Returns some of the documents of `pgmill`, and those of `enqueue`.
 async fn documents_of(
     database: &Database,
     wanted: impl Iterator<Item = &'static Document>,
 ) -> Vec<(String, Value)> {
-    fill(database).await;
-    let http = free_address();
-    let mut worker = Worker::start(database, &["--readers", "2", "--http", &http]);
-    let done = "SELECT (SELECT count(*) FROM mill.tasks) + (SELECT count(*) FROM mill.runs WHERE state = 'running')";
-    eventually("all tasks have ended", async || database.value::<i64>(done).await == 0).await;
-    let held = hold(database).await.to_string();
-    let folder = Folder::new(&[("jobs.toml", FILE)]);
-    let exports = Folder::new(EXPORTS);
-    let groups = Folder::new(&[("groups.csv", "group,max_running\nloads,2\n")]);
-    let url = Folder::new(&[("target.url", &database.url())]);
-    let reason = "the schema, profiles and targets are declared by the owner";
-    let pgmill =
-        |arguments: &[&str]| Program::pgmill(database, arguments).by_superuser(database, reason);
-    pgmill(&["target", "init"]).succeeds().await;
-    let contexts = contexts(&[("here", &database.url()), ("down", DOWN)]);
-    let host: String = database.value("SELECT host FROM mill.worker_starts LIMIT 1").await;
-    let mut documents = Vec::new();
-    for (name, arguments) in wanted {
-        let replaced = arguments.iter().map(|argument| match *argument {
-            "HELD" => held.clone(),
-            "HOST" => host.clone(),
-            "HTTP" => http.clone(),
-            "FILE" => folder.path().to_owned(),
-            "TARGET" => format!("{}/target.url", url.path()),
-            "CONTEXTS" => format!("{}/contexts.toml", contexts.path()),
-            "MANIFEST" => {
-                root().join("tests/integrations/imports/manifest.json").display().to_string()
-            }
-            "RESULTS" => format!("{}/run_results.json", folder.path()),
-            "GROUPS" => format!("{}/groups.csv", groups.path()),
-            other => other.replace("EXPORTS", exports.path()),
-        });
-        let arguments: Vec<String> = replaced.chain(["--json".to_owned()]).collect();
-        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        let (_, stdout, stderr) = pgmill(&arguments).run().await;
-        let document = serde_json::from_str(&stdout);
-        documents.push((
-            (*name).to_owned(),
-            document.unwrap_or_else(|_| panic!("{name}: {stdout}{stderr}")),
-        ));
-    }
+    let shown = Shown::new(database).await;
+    shown.pgmill(&["target", "init"]).succeeds().await;
+    let pgmill = wanted.map(|(name, arguments)| (*name, shown.pgmill(arguments)));
     let enqueue = [
         ("enqueue", &["SELECT 1"][..]),
         ("enqueue --wait", &["--wait", "SELECT 1 AS one"]),
         ("enqueue --job", &["--job", "daily", "--param", "n=1"]),
         ("enqueue --job --wait", &["--job", "daily", "--param", "n=1", "--wait"]),
     ];
-    for (name, arguments) in enqueue {
-        let (_, stdout, stderr) =
-            Program::enqueue(database, &[arguments, &["--json"]].concat()).run().await;
+    let enqueue = enqueue.into_iter().map(|(name, arguments)| {
+        (name, Program::enqueue(database, &[arguments, &["--json"]].concat()))
+    });
+    let mut documents = Vec::new();
+    for (name, program) in pgmill.chain(enqueue) {
+        let (_, stdout, stderr) = program.run().await;
         let document = serde_json::from_str(&stdout);
         documents.push((
             name.to_owned(),
             document.unwrap_or_else(|_| panic!("{name}: {stdout}{stderr}")),
         ));
     }
-    database.execute("SELECT pg_advisory_unlock(1)").await;
-    assert!(worker.terminate().await.success());
+    shown.end().await;
     documents
 }
 

@@ -21,7 +21,7 @@ use crate::screens::pages::SCREENS;
 /// Live tasks in every state in twenty queues; history of today and of the three previous days; and
 /// so many runs, schedules, jobs, groups and limits that a scan of their tables would change the
 /// plan, too.
-const FILL: &str = "
+pub(crate) const FILL: &str = "
 INSERT INTO mill.tasks (queue, priority, state, due_at, name, blocking_limit_id, statement)
 SELECT 'etl-' || n % 20, (ARRAY['low', 'normal', 'high'])[1 + n % 3]::mill.priority,
     (ARRAY['scheduled', 'blocked', 'pending', 'pending', 'pending', 'pending', 'pending'])[1 + n % 7]::mill.state,
@@ -52,7 +52,7 @@ SELECT mill.enqueue('SELECT pg_advisory_xact_lock(1)', name => 'held ' || n, que
     4) AS n";
 
 /// Filters as users write them, in addition to those of the screens and the API.
-const MORE: [&str; 23] = [
+pub(crate) const MORE: [&str; 23] = [
     "/?hours=6&queue=etl-3",
     "/tasks?q=state:pending+queue:etl-3",
     "/tasks?q=state:scheduled",
@@ -100,20 +100,20 @@ struct Known {
     faults: Vec<String>,
 }
 
-fn number(node: &Value, name: &str) -> f64 {
+pub(crate) fn number(node: &Value, name: &str) -> f64 {
     node[name].as_f64().unwrap_or(0.0)
 }
 
-fn pages(node: &Value) -> i64 {
+pub(crate) fn pages(node: &Value) -> i64 {
     ["Shared Hit Blocks", "Shared Read Blocks"].iter().filter_map(|it| node[*it].as_i64()).sum()
 }
 
-fn inner(node: &Value) -> impl Iterator<Item = &Value> {
+pub(crate) fn inner(node: &Value) -> impl Iterator<Item = &Value> {
     node["Plans"].as_array().into_iter().flatten()
 }
 
 /// Returns the rows read by a node, including those filtered out.
-fn rows(node: &Value) -> f64 {
+pub(crate) fn rows(node: &Value) -> f64 {
     let left_out: f64 = ["Rows Removed by Filter", "Rows Removed by Index Recheck"]
         .iter()
         .map(|name| number(node, name))
@@ -149,7 +149,7 @@ fn check_plan(node: &Value) -> (f64, Vec<String>) {
 }
 
 /// Returns the name of a statement, or the beginning of a statement inside a function.
-fn name(query: &str) -> String {
+pub(crate) fn name(query: &str) -> String {
     statement_name(query).map_or_else(
         || query.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(60).collect(),
         str::to_owned,
@@ -157,14 +157,14 @@ fn name(query: &str) -> String {
 }
 
 /// Returns what the server has logged since the last call.
-fn logged(log: &mut File) -> String {
+pub(crate) fn logged(log: &mut File) -> String {
     let mut text = String::new();
     log.read_to_string(&mut text).unwrap();
     text
 }
 
 /// Returns every plan in this part of a server's log.
-fn plans(log: &str) -> Vec<Value> {
+pub(crate) fn plans(log: &str) -> Vec<Value> {
     let mut plans = Vec::new();
     let mut lines = log.lines().peekable();
     while let Some(line) = lines.next() {
@@ -195,7 +195,7 @@ fn check_plans(path: &str, log: &str, known: &mut BTreeMap<String, Known>) {
 }
 
 /// Returns the described API paths with the ids of existing objects.
-async fn api_paths(console: &Console, task: i64) -> Vec<String> {
+pub(crate) async fn api_paths(console: &Console, task: i64) -> Vec<String> {
     let document: Value =
         serde_json::from_str(&console.get("/api/v1/openapi.json").await.body).unwrap();
     let filled = |path: &String| {
@@ -214,7 +214,7 @@ async fn api_paths(console: &Console, task: i64) -> Vec<String> {
 }
 
 /// Returns pages about a single object.
-async fn pages_of_one(database: &Database) -> Vec<String> {
+pub(crate) async fn pages_of_one(database: &Database) -> Vec<String> {
     let finished: i64 =
         database.value("SELECT max(task_id) FROM mill.attempts WHERE outcome = 'failed'").await;
     let held: i64 = database.value("SELECT min(id) FROM mill.tasks WHERE queue = 'held'").await;

@@ -14,10 +14,12 @@ use crate::queries::{COLUMNS, ScheduleStatus};
 const OVERDUE: &str = "SELECT /* schedule.overdue */ s.name, extract(epoch FROM s.overdue)::float8 AS overdue_seconds FROM mill.schedule_status s
 WHERE s.name = ANY ($1) AND s.overdue IS NOT NULL";
 
+/// With an equation, the planner may search all runs in the order of the primary key.
 const RECENT: &str = "SELECT /* schedule.recent */ s.name, r.id AS run_id, r.state::text, r.fire_at,
     extract(epoch FROM coalesce(r.finished_at, now()) - r.started_at)::float8 AS duration_seconds
 FROM mill.schedules s CROSS JOIN LATERAL (SELECT x.* FROM (SELECT o.id, o.state, o.fire_at, o.started_at, o.finished_at
-    FROM mill.runs o WHERE o.schedule_id = s.id ORDER BY o.id DESC LIMIT $2) AS x) AS r
+    FROM mill.runs o WHERE o.schedule_id >= s.id AND o.schedule_id <= s.id
+    ORDER BY o.schedule_id DESC, o.id DESC LIMIT $2) AS x) AS r
 WHERE s.name = ANY ($1) ORDER BY s.name, r.id";
 
 /// A run that a schedule fired.

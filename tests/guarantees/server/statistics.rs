@@ -4,7 +4,7 @@
 use crate::harness::{Database, Program};
 
 /// Deletes the statistics of all tables, as `pg_upgrade` does.
-async fn forget_statistics(database: &Database) {
+pub(crate) async fn forget_statistics(database: &Database) {
     database
         .execute(
             "SET allow_system_table_mods = on;

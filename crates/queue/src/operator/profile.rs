@@ -18,9 +18,10 @@ const DROP: &str = "SELECT /* queue.drop_profile */ mill.drop_profile($1)";
 const PROFILES: &str = "SELECT /* queue.profiles */ p.name, p.allowed, p.description, p.routines,
     (SELECT coalesce(sum((w.profiles->>p.name::text)::integer), 0) FROM mill.workers w
         WHERE now() - w.heartbeat_at < w.orphan_timeout) AS readers,
-    (SELECT count(*) FROM mill.tasks t WHERE t.run_as = p.name AND t.state = 'pending') AS pending,
-    (SELECT count(*) FROM mill.tasks t WHERE t.run_as = p.name AND t.state = 'running') AS running
-FROM mill.profiles p ORDER BY p.name";
+    coalesce(n.pending, 0) AS pending, coalesce(n.running, 0) AS running
+FROM mill.profiles p LEFT JOIN (SELECT t.run_as AS name, count(*) FILTER (WHERE t.state = 'pending') AS pending,
+        count(*) FILTER (WHERE t.state = 'running') AS running
+    FROM mill.tasks t WHERE t.run_as <> '' GROUP BY t.run_as) AS n ON n.name = p.name ORDER BY p.name";
 
 /// A profile and its use.
 #[derive(Clone, Debug, Serialize)]

@@ -20,14 +20,10 @@ use crate::id::WorkerId;
 use crate::read::task_queries::{self, like_pattern};
 use crate::row::{FromRow, column, from_row, scalar};
 
-/// A statement over history; `$rest` follows the filter.
-macro_rules! history_query {
-    ($head:expr, $rest:literal) => {
-        concat!(
-            $head,
-            "
-FROM mill.visible_attempts a LEFT JOIN mill.worker_starts s ON s.id = a.worker_id
-WHERE ($1 IS NULL OR a.task_id = $1) AND ($2 IS NULL OR a.outcome::text = $2)
+/// The condition of [`HistoryFilter`] on an attempt `a`.
+macro_rules! filter {
+    () => {
+        "($1 IS NULL OR a.task_id = $1) AND ($2 IS NULL OR a.outcome::text = $2)
     AND ($3 IS NULL OR a.queue = $3) AND ($4 IS NULL OR a.name LIKE $4)
     AND ($5 IS NULL OR a.finished_at > now() - make_interval(secs => $5))
     AND ($7 IS NULL OR a.sqlstate = $7)
@@ -35,64 +31,82 @@ WHERE ($1 IS NULL OR a.task_id = $1) AND ($2 IS NULL OR a.outcome::text = $2)
     AND ($9 IS NULL OR $9 = ANY (a.tags)) AND ($10 IS NULL OR a.run_id = $10)
     AND ($11 IS NULL OR strpos(lower(a.statement), lower($11)) > 0)
     AND ($12 IS NULL OR strpos(lower(a.message), lower($12)) > 0)
-    AND ($13 IS NULL OR a.finished_at <= $13)
-",
-            $rest
-        )
+    AND ($13 IS NULL OR a.finished_at <= $13)"
     };
 }
 
-/// The columns of [`AttemptSummary`].
+/// The condition that an attempt `a` is the last final one of a task that is not live. A retry makes a finished task
+/// live again. Each comparison with NULL is a lookup in an index for one row. The planner would join NOT EXISTS, and
+/// compare every attempt with every task if the statistics say that there are none. The last condition lets it prune
+/// partitions.
+macro_rules! is_last {
+    () => {
+        "(SELECT t.id FROM mill.tasks t WHERE t.id = a.task_id) IS NULL
+    AND (SELECT later.task_id FROM mill.attempts later
+        WHERE later.task_id = a.task_id AND later.final AND later.finished_at > a.finished_at
+            AND ($5 IS NULL OR later.finished_at > now() - make_interval(secs => $5)) LIMIT 1) IS NULL"
+    };
+}
+
+/// The columns of [`AttemptSummary`]; `$rest` begins with the table of the attempts `a`.
 macro_rules! attempt_summaries {
-    ($name:literal, $rest:literal) => {
-        history_query!(
-            concat!(
-                "SELECT /* ",
-                $name,
-                " */ a.task_id, a.attempt, a.final, a.outcome::text, a.queue, a.name, a.started_at,
+    ($name:literal, $($rest:expr),+) => {
+        concat!(
+            "SELECT /* ",
+            $name,
+            " */ a.task_id, a.attempt, a.final, a.outcome::text, a.queue, a.name, a.started_at,
     a.finished_at, extract(epoch FROM greatest('0', a.started_at - a.due_at))::float8 AS wait_seconds,
     extract(epoch FROM a.finished_at - a.started_at)::float8 AS duration_seconds, a.rows, a.sqlstate,
     a.message, a.worker_id, s.host, s.pid AS worker_pid, left(a.statement, 200) AS statement_head,
-    a.run_id, to_jsonb(a.options) AS options"
-            ),
-            $rest
+    a.run_id, to_jsonb(a.options) AS options
+FROM ",
+            $($rest),+
         )
     };
 }
 
-const ATTEMPTS: &str =
-    attempt_summaries!("queue.history", "ORDER BY a.finished_at DESC, a.task_id DESC LIMIT $6");
-
-/// A retry makes a finished task live again, so only the last final attempt of a task counts. The
-/// last condition follows from the others, but lets the planner prune partitions in the subquery as
-/// well.
-const FINISHED: &str = attempt_summaries!(
-    "queue.finished_tasks",
-    "    AND a.final AND NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = a.task_id)
-    AND NOT EXISTS (SELECT FROM mill.attempts later
-        WHERE later.task_id = a.task_id AND later.final AND later.finished_at > a.finished_at
-            AND ($5 IS NULL OR later.finished_at > now() - make_interval(secs => $5)))
+const ATTEMPTS: &str = attempt_summaries!(
+    "queue.history",
+    "mill.visible_attempts a LEFT JOIN mill.worker_starts s ON s.id = a.worker_id
+WHERE ",
+    filter!(),
+    "
 ORDER BY a.finished_at DESC, a.task_id DESC LIMIT $6"
 );
 
-const FINISHED_IDS: &str = history_query!(
-    "SELECT /* queue.finished_ids */ a.task_id",
-    "    AND a.final AND NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = a.task_id)
-    AND NOT EXISTS (SELECT FROM mill.attempts later
-        WHERE later.task_id = a.task_id AND later.final AND later.finished_at > a.finished_at
-            AND ($5 IS NULL OR later.finished_at > now() - make_interval(secs => $5)))
+/// Sorts before it looks at other tables, so that it looks only for the newest attempts.
+const FINISHED: &str = attempt_summaries!(
+    "queue.finished_tasks",
+    "(SELECT a.task_id, a.finished_at FROM (SELECT a.task_id, a.finished_at FROM mill.visible_attempts a
+            WHERE a.final AND ",
+    filter!(),
+    " ORDER BY a.finished_at DESC, a.task_id DESC) AS a
+        WHERE ",
+    is_last!(),
+    " LIMIT $6) AS n
+    CROSS JOIN LATERAL (SELECT a.* FROM mill.visible_attempts a
+        WHERE a.task_id = n.task_id AND a.finished_at = n.finished_at AND a.final LIMIT 1) AS a
+    LEFT JOIN mill.worker_starts s ON s.id = a.worker_id
+ORDER BY a.finished_at DESC, a.task_id DESC"
+);
+
+const FINISHED_IDS: &str = concat!(
+    "SELECT /* queue.finished_ids */ a.task_id FROM mill.visible_attempts a WHERE a.final AND ",
+    filter!(),
+    " AND ",
+    is_last!(),
+    "
 ORDER BY a.finished_at, a.task_id LIMIT $6"
 );
 
+/// The last final attempt of each task counts, unless the task is live again. As above, each task is looked up.
 const OUTCOMES: &str = "SELECT /* queue.outcomes */ a.outcome::text, count(*) AS tasks, min(a.finished_at) AS first_at, max(a.finished_at) AS last_at,
     percentile_cont(0.95) WITHIN GROUP (ORDER BY extract(epoch FROM a.finished_at - a.started_at))
         AS duration_p95_seconds
-FROM mill.attempts a
-WHERE a.final AND a.finished_at > now() - make_interval(secs => $1)
-    AND NOT EXISTS (SELECT FROM mill.tasks t WHERE t.id = a.task_id)
-    AND NOT EXISTS (SELECT FROM mill.attempts later
-        WHERE later.task_id = a.task_id AND later.final AND later.finished_at > a.finished_at
-            AND later.finished_at > now() - make_interval(secs => $1))
+FROM (SELECT DISTINCT ON (f.task_id) f.task_id, f.outcome, f.started_at, f.finished_at FROM mill.attempts f
+    WHERE f.final AND f.finished_at > now() - make_interval(secs => $1)
+    ORDER BY f.task_id, f.finished_at DESC) AS a
+WHERE (SELECT t.id FROM mill.tasks t WHERE t.id = a.task_id) IS NULL
 GROUP BY a.outcome ORDER BY a.outcome";
 
 /// A filter on attempts. The default matches all of history, which can take long to read.

@@ -30,7 +30,8 @@ WHERE r.id = ANY ($1) AND r.state = 'running' AND r.cancelled_at IS NULL ORDER B
 const TASKS: &str = "SELECT /* queue.eta_tasks */ t.run_id, t.node, t.name, t.state::text, t.join_mode::text AS join,
     extract(epoch FROM t.expected_duration)::float8 AS declared_seconds,
     CASE WHEN q.state = 'running' THEN extract(epoch FROM now() - q.claimed_at)::float8 END AS elapsed_seconds
-FROM mill.run_tasks t LEFT JOIN mill.tasks q ON t.state = 'released' AND q.id = t.task_id
+FROM mill.run_tasks t LEFT JOIN LATERAL (SELECT x.state, x.claimed_at FROM mill.tasks x
+    WHERE t.state = 'released' AND x.id = t.task_id LIMIT 1) AS q ON true
 WHERE t.run_id = ANY ($1)";
 
 const EDGES: &str = "SELECT /* queue.eta_edges */ e.run_id, e.parent, e.child FROM mill.run_edges e WHERE e.run_id = ANY ($1)";

@@ -82,15 +82,15 @@ const RUNS_SCANNED: i64 = 1000;
 /// For a role that may not see parameters, all parameters are equal. The view counts tasks for runs
 /// in progress only, and these are excluded.
 const FAILED_RUNS: &str = "WITH /* queue.insight_failed_runs */ newest AS MATERIALIZED (
-    SELECT r.id, r.jobs, r.params, r.state, r.failed, r.tasks, r.finished_at
+    SELECT r.id, r.jobs, r.state, r.failed, r.tasks, r.finished_at,
+        max(r.id) FILTER (WHERE r.state = 'succeeded') OVER (PARTITION BY r.jobs, r.params) AS succeeded
     FROM mill.run_status r WHERE r.id > $1 AND r.state <> 'running'
 )
 SELECT r.jobs, count(*) AS runs, max(r.id) AS run, false AS in_progress,
     (array_agg(r.failed ORDER BY r.id DESC))[1]::bigint AS failed,
     (array_agg(r.tasks ORDER BY r.id DESC))[1]::bigint AS tasks, min(r.finished_at) AS at
 FROM newest r WHERE r.state = 'failed' AND r.finished_at > now() - interval '1 day'
-    AND NOT EXISTS (SELECT FROM newest o WHERE o.jobs = r.jobs
-        AND o.params IS NOT DISTINCT FROM r.params AND o.state = 'succeeded' AND o.id > r.id)
+    AND (r.succeeded > r.id) IS NOT TRUE
 GROUP BY r.jobs ORDER BY max(r.finished_at) DESC LIMIT 20";
 
 /// The order makes the planner walk the index of runs in progress, which is small.
