@@ -1,5 +1,5 @@
-//! What the claimer observes: the policy of the fleet, from each poll, and the orders of an operator for
-//! this worker, from each heartbeat.
+//! Values that the claimer observes: the policy of the fleet, from each poll, and the orders of an
+//! operator for this worker, from each heartbeat.
 
 use std::collections::BTreeMap;
 

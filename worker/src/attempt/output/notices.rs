@@ -77,7 +77,7 @@ impl Notices {
             }
             return;
         }
-        log.keep(owner, severity(notice), message, [notice.detail(), notice.hint()]);
+        log.keep(owner, severity(notice).as_deref(), &message, [notice.detail(), notice.hint()]);
     }
 
     /// Returns the notices that arrived since the last call, as a JSON array; `None` if there are
@@ -146,8 +146,8 @@ impl NoticeLog {
     fn keep(
         &mut self,
         owner: &str,
-        severity: Option<String>,
-        message: String,
+        severity: Option<&str>,
+        message: &str,
         further: [Option<&str>; 2],
     ) {
         let further = further.map(|text| text.map(|text| truncate(text, MAX_BYTES_EACH)));
@@ -226,7 +226,7 @@ mod tests {
     fn all_texts_of_the_notices_count_towards_their_size() {
         let (mut log, text) = (NoticeLog::default(), "x".repeat(MAX_BYTES_EACH));
         for _ in 0..MAX_NOTICES {
-            log.keep("", None, "y".repeat(512), [Some(&text), Some(&text)]);
+            log.keep("", None, &"y".repeat(512), [Some(&text), Some(&text)]);
         }
         let texts = log.kept.iter().flat_map(|(_, kept)| kept.as_object().unwrap().values());
         let bytes: usize = texts.filter_map(Value::as_str).map(str::len).sum();
