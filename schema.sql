@@ -18,45 +18,45 @@
 --   07_routines                  1418  Routines of profiles: a profile restricted to calls of allowed routines
 --   08_targets                   1505  Targets: other databases in which tasks run
 --   09_tasks                     1758  Tasks: live tasks and their deduplication keys
---   10_attempts                  2140  Attempts: the history, in daily partitions
---   11_prune                     2296  Prune: deletes what is older than its retention, or no longer needed
---   12_workers                   2555  Workers: live ones with their heartbeats, cancel requests, progress
---   13_limits                    2697  Limits of a task: which ones apply, and the creation of missing ones
---   14_permits                   2874  Permits: blocked <-> pending
---   15_suspects                  3393  Suspects: tasks that ran when the server crashed
---   16_watched_lanes             3504  Watched lanes: whether an enqueue has to wake a worker
---   17_enqueue                   3609  Enqueue: -> scheduled | blocked | pending, in the caller's transaction
---   18_notifications             4013  Notifications: which events are reported to whom, and the outbox
---   19_finish                    4255  Finish: complete, fail, release, reclaim: running -> the other states
---   20_notification_delivery     4756  Delivery of notifications: claim, end of an attempt, backlogs
---   21_operator                  5151  Operator functions: cancel, retry, pause, resume, drain
---   22_subscriptions             5601  Subscriptions: functions for operators, and status for viewers
---   23_task_changes              5898  Changes of waiting tasks: -> scheduled | blocked | pending
---   24_task_purge                6044  Purge: all waiting tasks of a queue -> finished
---   25_jobs                      6078  Jobs: named sets of tasks with edges
---   26_dependencies              6626  Dependencies: edges that hold in every run that contains both tasks
---   27_job_versions              6797  Versions of jobs: what each change of a definition changed
---   28_schedules                 6843  Schedules: when jobs run automatically
---   29_runs                      7439  Runs: tables, start, tasks added later
---   30_unstored                  8009  Unstored data of runs: erased when the run ends
---   31_run_advance               8074  Advance of runs: waiting -> ready -> released -> finished
---   32_run_approvals             8562  Approvals: tasks of a run that a person has to approve
---   33_run_control               8678  Control of runs: cancel, restart, rerun, and the retry of a task
---   34_run_deadlines             8949  Deadlines and timeouts of runs
---   35_run_notifications         9078  Notifications of the end of a run, in its transaction
---   36_run_status                9153  Status of runs: their tasks by state
---   37_schedule_backfills        9211  Backfills: runs of a schedule for instants in the past
---   38_schedule_run_now          9493  Runs of schedules that an operator starts
---   39_schedule_ticks            9555  Ticks of schedules: whether a due schedule fires, its runs and its log
---   40_idempotency              10110  Idempotency keys of requests
---   41_schedule_views           10172  Status of schedules, the runs that they fired, and a dry run of a tick
---   42_views                    10382  Monitoring: running tasks, status, history, failures, run times
---   43_citus                    10794  Citus: exactly once for tasks that write distributed tables
---   44_sequences                10854  Sequences that are behind the rows of their tables
---   45_wait                     10945  Wait: procedures that return when a task or a run has ended
---   46_why                      11027  Why: one sentence about a task or a run
---   47_grants                   11427  Privileges on all objects, and the end of the transaction
---   48_statistics               11498  ANALYZE of tables that hold rows and have no statistics
+--   10_attempts                  2141  Attempts: the history, in daily partitions
+--   11_prune                     2297  Prune: deletes what is older than its retention, or no longer needed
+--   12_workers                   2556  Workers: live ones with their heartbeats, cancel requests, progress
+--   13_limits                    2698  Limits of a task: which ones apply, and the creation of missing ones
+--   14_permits                   2875  Permits: blocked <-> pending
+--   15_suspects                  3394  Suspects: tasks that ran when the server crashed
+--   16_watched_lanes             3505  Watched lanes: whether an enqueue has to wake a worker
+--   17_enqueue                   3610  Enqueue: -> scheduled | blocked | pending, in the caller's transaction
+--   18_notifications             4014  Notifications: which events are reported to whom, and the outbox
+--   19_finish                    4256  Finish: complete, fail, release, reclaim: running -> the other states
+--   20_notification_delivery     4757  Delivery of notifications: claim, end of an attempt, backlogs
+--   21_operator                  5152  Operator functions: cancel, retry, pause, resume, drain
+--   22_subscriptions             5602  Subscriptions: functions for operators, and status for viewers
+--   23_task_changes              5899  Changes of waiting tasks: -> scheduled | blocked | pending
+--   24_task_purge                6045  Purge: all waiting tasks of a queue -> finished
+--   25_jobs                      6079  Jobs: named sets of tasks with edges
+--   26_dependencies              6627  Dependencies: edges that hold in every run that contains both tasks
+--   27_job_versions              6798  Versions of jobs: what each change of a definition changed
+--   28_schedules                 6844  Schedules: when jobs run automatically
+--   29_runs                      7440  Runs: tables, start, tasks added later
+--   30_unstored                  8010  Unstored data of runs: erased when the run ends
+--   31_run_advance               8075  Advance of runs: waiting -> ready -> released -> finished
+--   32_run_approvals             8563  Approvals: tasks of a run that a person has to approve
+--   33_run_control               8679  Control of runs: cancel, restart, rerun, and the retry of a task
+--   34_run_deadlines             8950  Deadlines and timeouts of runs
+--   35_run_notifications         9079  Notifications of the end of a run, in its transaction
+--   36_run_status                9154  Status of runs: their tasks by state
+--   37_schedule_backfills        9212  Backfills: runs of a schedule for instants in the past
+--   38_schedule_run_now          9494  Runs of schedules that an operator starts
+--   39_schedule_ticks            9556  Ticks of schedules: whether a due schedule fires, its runs and its log
+--   40_idempotency              10111  Idempotency keys of requests
+--   41_schedule_views           10173  Status of schedules, the runs that they fired, and a dry run of a tick
+--   42_views                    10383  Monitoring: running tasks, status, history, failures, run times
+--   43_citus                    10795  Citus: exactly once for tasks that write distributed tables
+--   44_sequences                10855  Sequences that are behind the rows of their tables
+--   45_wait                     10946  Wait: procedures that return when a task or a run has ended
+--   46_why                      11028  Why: one sentence about a task or a run
+--   47_grants                   11428  Privileges on all objects, and the end of the transaction
+--   48_statistics               11499  ANALYZE of tables that hold rows and have no statistics
 --
 -- All names are schema-qualified and search_path is pg_catalog throughout, so that objects in a caller's
 -- schema cannot shadow them. PostgreSQL checks SQL functions, views and the types of variables when it
@@ -1966,7 +1966,8 @@ COMMENT ON FUNCTION mill.task_option_names IS 'Returns the names of the attribut
 
 CREATE OR REPLACE FUNCTION mill.check_options(document jsonb, other_keys text[]) RETURNS void
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT mill.check_keys(document, ARRAY(SELECT k FROM unnest(other_keys || mill.task_option_names()) AS k ORDER BY k))
+    SELECT mill.check_keys(document,
+        ARRAY(SELECT k FROM unnest(other_keys || mill.task_option_names()) AS k ORDER BY k))
 $$;
 COMMENT ON FUNCTION mill.check_options IS
     'Raises an error if a document has a key that is neither an option of tasks nor one of these. A new option is a '

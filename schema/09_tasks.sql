@@ -207,7 +207,8 @@ COMMENT ON FUNCTION mill.task_option_names IS 'Returns the names of the attribut
 
 CREATE OR REPLACE FUNCTION mill.check_options(document jsonb, other_keys text[]) RETURNS void
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT mill.check_keys(document, ARRAY(SELECT k FROM unnest(other_keys || mill.task_option_names()) AS k ORDER BY k))
+    SELECT mill.check_keys(document,
+        ARRAY(SELECT k FROM unnest(other_keys || mill.task_option_names()) AS k ORDER BY k))
 $$;
 COMMENT ON FUNCTION mill.check_options IS
     'Raises an error if a document has a key that is neither an option of tasks nor one of these. A new option is a '

@@ -148,9 +148,9 @@ impl Output {
     /// Prints the document with `--json`, else the text, whose control characters are escaped.
     pub(crate) fn answer(&self, document: impl Serialize, text: impl AsRef<str>) -> Exit {
         if self.json {
-            self.document(&document)?
+            self.document(&document)?;
         } else {
-            self.text(&visible(text.as_ref()))?
+            self.text(&visible(text.as_ref()))?;
         }
         Ok(exit::OK)
     }

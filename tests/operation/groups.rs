@@ -116,7 +116,7 @@ async fn a_job_declared_in_sql_has_defaults_for_its_tasks() {
     database.execute("SELECT mill.set_group('all'), mill.set_group('own')").await;
     database.execute(&set(r#"{"queue": "etl", "group": "all", "attempts": 5}"#)).await;
     let tasks = "SELECT string_agg(concat_ws(' ', name, queue, group_name, max_attempts), ', ' ORDER BY name)
-        FROM mill.job_tasks";
+        FROM mill.visible_job_tasks";
     assert_eq!(database.value::<String>(tasks).await, "a etl all 5, b etl own 2, c etl all 1");
     for (defaults, part) in [
         (r#"{"statement": "SELECT 1"}"#, "have no default"),

@@ -96,7 +96,7 @@ async fn invalid_labels_are_refused_with_a_reason() {
     for (options, message) in [
         ("[]", "options is a JSON array, not an object"),
         (r#"{"tag": ["a"]}"#, "unknown option \"tag\""),
-        (r#"{"name": "other"}"#, "unknown option \"name\""),
+        (r#"{"statement": "other"}"#, "unknown option \"statement\""),
         (r#"{"tags": "a"}"#, "tags is a JSON string, not an array of strings"),
         (r#"{"tags": ["a", 1]}"#, "invalid tag 1"),
         (r#"{"tags": [" a"]}"#, "invalid tag \" a\""),

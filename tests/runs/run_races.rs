@@ -228,7 +228,7 @@ async fn every_completion_is_propagated_if_there_are_more_than_a_pass_searches()
 #[tokio::test]
 async fn a_task_waits_for_a_parent_that_another_session_adds() {
     let defect = Defect {
-        function: "mill.add_run_task",
+        function: "mill.add_run_edges",
         from: "SET parents = t.parents + 1",
         to: "SET parents = t.parents",
     };

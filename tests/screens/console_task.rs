@@ -252,7 +252,7 @@ async fn a_waiting_task_is_changed_with_a_form_that_leaves_empty_fields_alone() 
             .value(
                 "SELECT concat_ws(' ', priority, queue, group_name, max_attempts, params,
                     to_char(nullif(due_at, enqueued_at) AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI'))
-                 FROM mill.tasks",
+                 FROM mill.visible_tasks",
             )
             .await
     };

@@ -207,6 +207,26 @@ async fn a_filter_selects_several_outcomes() {
     assert!(done.contains(retried), "{done}");
 }
 
+/// Forms that are refused, with the status of the answer.
+const REFUSED: [(&str, &str, u16); 16] = [
+    ("/groups/g/active-period", "opens=22:00", 400),
+    ("/groups/g/active-period", "opens=1&closes=late", 400),
+    ("/groups/g/active-period", "opens=22:00&closes=22:00", 422),
+    ("/groups/g/active-period", "opens=22:00&closes=23:00&zone=Atlantis", 422),
+    ("/groups/nobodys/active-period", "", 422),
+    ("/groups/nobodys/remove", "", 404),
+    ("/groups/create", "name=g", 400),
+    ("/groups/create", "name=", 400),
+    ("/groups/create", "name=h&max_running=-1", 422),
+    ("/queues/nobodys/pause", "paused=true", 404),
+    ("/queues/nobodys/limit", "max_running=3", 404),
+    ("/queues/nobodys/shared-commit", "milliseconds=20", 404),
+    ("/queues/nobodys/conditions", "max_snapshot_age=900", 404),
+    ("/queues/etl/shared-commit", "milliseconds=0", 422),
+    ("/queues/etl/shared-commit", "milliseconds=soon", 400),
+    ("/queues/etl/conditions", "max_replication_lag=1", 422),
+];
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_operator_can_act_and_a_viewer_can_only_read() {
     let database = Database::new().await;
@@ -253,24 +273,7 @@ async fn an_operator_can_act_and_a_viewer_can_only_read() {
     assert!(database.value::<bool>(set).await);
     let page = console.get("/queues").await.body;
     assert!(page.contains("<td>max running 3, 10 starts in 1 min 0 s"), "{page}");
-    for (path, form, status) in [
-        ("/groups/g/active-period", "opens=22:00", 400),
-        ("/groups/g/active-period", "opens=1&closes=late", 400),
-        ("/groups/g/active-period", "opens=22:00&closes=22:00", 422),
-        ("/groups/g/active-period", "opens=22:00&closes=23:00&zone=Atlantis", 422),
-        ("/groups/nobodys/active-period", "", 422),
-        ("/groups/nobodys/remove", "", 404),
-        ("/groups/create", "name=g", 400),
-        ("/groups/create", "name=", 400),
-        ("/groups/create", "name=h&max_running=-1", 422),
-        ("/queues/nobodys/pause", "paused=true", 404),
-        ("/queues/nobodys/limit", "max_running=3", 404),
-        ("/queues/nobodys/shared-commit", "milliseconds=20", 404),
-        ("/queues/nobodys/conditions", "max_snapshot_age=900", 404),
-        ("/queues/etl/shared-commit", "milliseconds=0", 422),
-        ("/queues/etl/shared-commit", "milliseconds=soon", 400),
-        ("/queues/etl/conditions", "max_replication_lag=1", 422),
-    ] {
+    for (path, form, status) in REFUSED {
         assert_eq!(console.post(path, form).await.status, status, "{path} with {form}");
     }
     let created = "SELECT count(*) FROM mill.queues WHERE name = 'nobodys'";

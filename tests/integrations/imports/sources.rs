@@ -313,7 +313,7 @@ async fn a_chain_of_pg_timetable_becomes_a_job_in_the_same_order() {
     let tasks = "SELECT string_agg(concat_ws('|', t.name, t.statement, t.params, t.mode, t.ignore_failure,
             (SELECT string_agg(e.parent || ' ' || e.expected, ',' ORDER BY e.parent) FROM mill.job_edges e
              WHERE e.child = t.name AND e.job = t.job)), E'\n' ORDER BY t.name)
-        FROM mill.job_tasks t JOIN mill.jobs j ON j.name = t.job WHERE j.name = 'load'";
+        FROM mill.visible_job_tasks t JOIN mill.jobs j ON j.name = t.job WHERE j.name = 'load'";
     assert_eq!(
         database.value::<String>(tasks).await,
         "commits|CALL p()|autocommit|f|task_12 succeeded\n\
@@ -462,7 +462,8 @@ async fn batch_jobs_of_dynamics_become_jobs() {
     let tasks = "SELECT string_agg(concat_ws('|', t.name, t.max_attempts, t.group_name, t.ignore_failure, t.join_mode,
             (SELECT string_agg(e.parent || ' ' || e.expected, ',' ORDER BY e.parent) FROM mill.job_edges e
              WHERE e.child = t.name AND e.job = t.job)), E'\n' ORDER BY t.name)
-        FROM mill.job_tasks t JOIN mill.jobs j ON j.name = t.job WHERE j.name = 'Nightly load' AND j.priority = 'reserved'";
+        FROM mill.visible_job_tasks t JOIN mill.jobs j ON j.name = t.job
+        WHERE j.name = 'Nightly load' AND j.priority = 'reserved'";
     assert_eq!(
         database.value::<String>(tasks).await,
         "Report|1|loads|t|all|load succeeded\n\
