@@ -16,7 +16,9 @@
 //! | probes of triggered schedules, in sessions of their own | `trigger_evaluator` |
 //! | delivery of notifications: to channels, as tasks, to destinations | `notifier` |
 //! | tasks of dead workers: backends terminated, tasks released | `reclaimer` |
+//! | progress and notices of running tasks, written about once a second | `progress_writer` |
 //! | history partitions created and dropped, old rows deleted, about once an hour | `maintenance` |
+//! | counts of the whole fleet, published by one worker at a time | `fleet_publisher` |
 
 pub(crate) mod duty;
 pub(crate) mod fleet_publisher;

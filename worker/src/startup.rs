@@ -15,8 +15,6 @@
 //! | destinations of notifications, checked and opened | `destinations` |
 //! | traces and their exporter, from the settings | `traces` |
 //! | web console in a thread of its own; `no_console.rs` in a build without it | `console` |
-//! | refusal to start behind a connection pooler | `pooler_check` |
-//! | missing and excessive privileges of the control and task logins | `privileges` |
 
 pub(crate) mod checks;
 pub(crate) mod config;

@@ -2,8 +2,6 @@
 //!
 //! | step | file |
 //! |---|---|
-//! | end of an attempt: result from COMMIT, or from the receipt if in doubt | `attempt` |
-//! | record of successes in the queue, many in one transaction | `recorder` |
 //! | tasks of dead workers: resolved in the target, then reclaimed | `reclaim` |
 //! | conditions of targets: standby lag, old snapshots, active sessions | `conditions` |
 //! | comparison of epochs, which shows a restore; deletion of old receipts | `upkeep` |

@@ -7,10 +7,9 @@
 //! | metrics of this process, and their text for Prometheus | `metrics` |
 //! | runs, errors, durations and items of each duty | `duty_metrics` |
 //! | fires, skips and delays of schedules; durations of probes | `schedule_metrics` |
-//! | counts of the whole fleet, published by one worker at a time | `fleet_metrics` |
 //! | gauges of these counts: queues, priorities, targets, workers, schedules | `fleet_gauges` |
-//! | HTTP server for `/metrics`, `/livez` and `/readyz` | `http` |
 //! | spans of tasks: sampled, made and exported by OTLP | `traces` |
+//! | messages to the service manager: ready, alive, stopping | `sd_notify` |
 
 pub(crate) mod duty_metrics;
 pub(crate) mod fleet_gauges;
