@@ -8,19 +8,32 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use cli::Failure;
 pub(crate) use cli::duration::parse as duration;
 use cli::time::PeriodBound;
+use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use queue::{RunId, TaskId};
 use serde::Serialize;
 use serde_json::Value;
 use terminal::label;
 
-use crate::output::format::instant;
-
 /// Help heading of options that select rows.
 pub(super) const FILTERS: &str = "Filters";
 
 /// Default of `--since`: history has one partition per day, and reading all of them may take long.
 pub(crate) const DEFAULT_SINCE: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Returns the instant of a time on the command line, in the local time zone.
+///
+/// # Errors
+/// Fails for a time outside the range of the calendar; the error names the option.
+pub(crate) fn instant(
+    option: &str,
+    bound: Option<&PeriodBound>,
+    now: Timestamp,
+) -> Result<Option<Timestamp>, Failure> {
+    let now = now.to_zoned(TimeZone::system());
+    let resolved = bound.map(|bound| bound.resolve(&now)).transpose();
+    resolved.map_err(|error| Failure::usage(format!("{option}: {error}")))
+}
 
 /// Whether a command only shows what it would change.
 #[derive(Clone, Copy, Debug, Default, clap::Args, Serialize)]

@@ -7,9 +7,9 @@ use queue::maintenance::{self, MaintenanceWindow, PauseRequest};
 use queue::task_queries;
 use serde_json::json;
 
-use crate::args::{PauseArgs, ResumeArgs};
+use crate::args::{PauseArgs, ResumeArgs, instant};
 use crate::output::Output;
-use crate::output::format::{counted, instant, local_time, relative_time};
+use crate::output::format::{counted, local_time, relative_time};
 use crate::session::change;
 
 /// Pauses the fleet, now or at a planned time.

@@ -1,7 +1,5 @@
 //! Times, activities, tasks and tags as text; tones of states and outcomes.
 
-use cli::Failure;
-use cli::time::PeriodBound;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use queue::task_queries::Running;
@@ -19,20 +17,6 @@ pub(crate) const HEAD_CHARS: usize = 60;
 /// Formats a time in the local time zone.
 pub(crate) fn local_time(time: Timestamp) -> String {
     time.to_zoned(TimeZone::system()).strftime("%F %T %Z").to_string()
-}
-
-/// Returns the instant of a time on the command line, in the local time zone.
-///
-/// # Errors
-/// Fails for a time outside the range of the calendar; the error names the option.
-pub(crate) fn instant(
-    option: &str,
-    bound: Option<&PeriodBound>,
-    now: Timestamp,
-) -> Result<Option<Timestamp>, Failure> {
-    let now = now.to_zoned(TimeZone::system());
-    let resolved = bound.map(|bound| bound.resolve(&now)).transpose();
-    resolved.map_err(|error| Failure::usage(format!("{option}: {error}")))
 }
 
 /// Formats a time relative to now: `5m 0s ago`, `in 5m 0s`.

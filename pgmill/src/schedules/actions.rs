@@ -14,9 +14,11 @@ use serde_json::{Map, Value, json};
 use terminal::visible;
 use tokio_postgres::Transaction;
 
-use crate::args::{DryRun, ObjectName, OrOff, ScheduleCancel, ScheduleRunNow, ScheduleSet};
+use crate::args::{
+    DryRun, ObjectName, OrOff, ScheduleCancel, ScheduleRunNow, ScheduleSet, instant,
+};
 use crate::output::Output;
-use crate::output::format::{counted, instant};
+use crate::output::format::counted;
 use crate::runs::actions::cancel_runs;
 use crate::schedules::fires::parse;
 use crate::schedules::list::{find, missing, print_declaration_error};

@@ -7,8 +7,8 @@ use schedule::backfill::{self, Backfill, BackfillAction, BackfillOptions, Backfi
 use schedule::enums::BackfillState;
 use serde_json::json;
 
-use crate::args::{BackfillId, BackfillList, BackfillStart};
-use crate::output::format::{counted, instant, local_time, one_line};
+use crate::args::{BackfillId, BackfillList, BackfillStart, instant};
+use crate::output::format::{counted, local_time, one_line};
 use crate::output::{Output, Row, Tone};
 use crate::schedules::list::{find, missing};
 use crate::session::change;

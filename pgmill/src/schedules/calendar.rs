@@ -7,8 +7,8 @@ use jiff::tz::TimeZone;
 use schedule::page::calendar;
 use schedule::page::{self, PageFrom};
 
-use crate::args::ScheduleCalendar;
-use crate::output::format::{instant, relative_time};
+use crate::args::{ScheduleCalendar, instant};
+use crate::output::format::relative_time;
 use crate::output::{Output, Row, Tone};
 
 /// Schedules read at a time.

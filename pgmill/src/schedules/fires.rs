@@ -10,8 +10,8 @@ use schedule::{Cadence, Timing};
 use serde_json::json;
 use terminal::visible;
 
-use crate::args::ScheduleNext;
-use crate::output::format::{instant, local_time, relative_time, span};
+use crate::args::{ScheduleNext, instant};
+use crate::output::format::{local_time, relative_time, span};
 use crate::output::{Output, Row, Tone};
 use crate::schedules::list::{find, missing};
 

@@ -4,8 +4,8 @@ use cli::Exit;
 use conninfo::Client;
 use schedule::queries::{self, FiredRun, LogEntry, LogFilter, RunHistoryFilter};
 
-use crate::args::{ScheduleHistory, ScheduleLog};
-use crate::output::format::{instant, local_time, one_line, span};
+use crate::args::{ScheduleHistory, ScheduleLog, instant};
+use crate::output::format::{local_time, one_line, span};
 use crate::output::{Output, Row, Tone};
 use crate::schedules::list::{find, missing};
 
