@@ -225,7 +225,8 @@ async fn a_statement_of_an_operator_costs_the_same_whatever_the_statistics_say()
     let sizes = sizes.iter().map(|row| (row.get(0), row.get(1))).collect();
     let mut known = BTreeMap::new();
     let mut log = File::open(private.cluster.log()).unwrap();
-    for state in ["full", "empty", "none"] {
+    // The worst of the three is enough before each commit.
+    for &state in amount::<&[&str]>(&["empty"], &["full", "empty", "none"]) {
         match state {
             "empty" => database.execute(AS_IF_EMPTY).await,
             "none" => forget_statistics(database).await,

@@ -15,7 +15,8 @@ use crate::row::{FromRow, from_row, scalar};
 /// Number of newest runs among which the newest run of a job is searched.
 pub const RUNS_SCANNED: i64 = 5000;
 
-/// Reads the runs once for the whole page, because no index covers the jobs of runs.
+/// Reads the runs once for the whole page, because no index covers the jobs of runs. An array of the names, because
+/// with the statistics of an empty table, a join compares each run with each job.
 const JOBS: &str = "WITH /* queue.insight_jobs */ page AS MATERIALIZED (
     SELECT j.name, j.description, j.frequency, j.disabled_at IS NULL AS enabled, j.version, j.changed_at, j.changed_by,
         j.tags, j.metadata
@@ -24,7 +25,7 @@ const JOBS: &str = "WITH /* queue.insight_jobs */ page AS MATERIALIZED (
     SELECT DISTINCT ON (u.job) u.job, r.id, r.state, r.started_at
     FROM (SELECT x.id, x.state, x.started_at, x.jobs FROM mill.runs x ORDER BY x.id DESC LIMIT $3) AS r
         CROSS JOIN unnest(r.jobs) AS u(job)
-    WHERE u.job IN (SELECT p.name FROM page p) ORDER BY u.job, r.id DESC
+    WHERE u.job = ANY (ARRAY(SELECT p.name FROM page p)) ORDER BY u.job, r.id DESC
 )
 SELECT p.name, p.description, p.frequency, p.enabled, p.version, p.changed_at, p.changed_by,
     (SELECT count(*) FROM mill.job_tasks t WHERE t.job = p.name AND t.disabled_at IS NULL) AS tasks,

@@ -48,27 +48,29 @@ WHERE a.pid = ANY ($1) ORDER BY a.pid";
 
 /// The log has no index on time, so the statement reads its last rows, which are the newest. A
 /// missed fire is no longer a problem after a run that succeeded. Errors are null for a role that may
-/// not read statements.
-const SCHEDULES: &str = "SELECT /* queue.insight_schedules */ s.name AS subject, 'missed' AS kind, NULL AS message, max(l.logged_at) AS at
-FROM (SELECT * FROM mill.visible_schedule_log ORDER BY id DESC LIMIT 2000) AS l
-    JOIN mill.schedule_status s ON s.id = l.schedule_id
-WHERE l.event = 'missed' AND l.logged_at > now() - interval '1 day' AND s.status NOT IN ('removed', 'disabled')
-    AND coalesce(s.last_success_at < l.logged_at, true)
-GROUP BY s.name
+/// not read statements. Each of the two is read once, and the log is grouped before it is joined: with the
+/// statistics of an empty table, a join compares each row with each.
+const SCHEDULES: &str = "WITH /* queue.insight_schedules */ status AS MATERIALIZED (
+    SELECT s.* FROM mill.schedule_status s WHERE s.status NOT IN ('removed', 'disabled')
+), missed AS MATERIALIZED (
+    SELECT l.schedule_id, max(l.logged_at) AS at
+    FROM (SELECT * FROM mill.visible_schedule_log ORDER BY id DESC LIMIT 2000) AS l
+    WHERE l.event = 'missed' AND l.logged_at > now() - interval '1 day' GROUP BY l.schedule_id
+)
+SELECT s.name AS subject, 'missed' AS kind, NULL AS message, m.at
+FROM missed m JOIN status s ON s.id = m.schedule_id WHERE coalesce(s.last_success_at < m.at, true)
 UNION ALL
 SELECT s.name, 'error', s.error, coalesce((SELECT l.logged_at FROM mill.visible_schedule_log l
     WHERE l.schedule_id = s.id AND l.event = 'error' ORDER BY l.id DESC LIMIT 1), s.changed_at)
-FROM mill.schedule_status s WHERE s.status = 'error' AND (s.error IS NOT NULL OR s.new_timing_error IS NULL)
+FROM status s WHERE s.status = 'error' AND (s.error IS NOT NULL OR s.new_timing_error IS NULL)
 UNION ALL
 SELECT s.name, 'new_timing', format('%s (%s)', s.new_timing_error, s.new_timing), s.changed_at
-FROM mill.schedule_status s WHERE s.status = 'error' AND s.new_timing_error IS NOT NULL
+FROM status s WHERE s.status = 'error' AND s.new_timing_error IS NOT NULL
 UNION ALL
-SELECT s.name, 'overdue', NULL, now() - s.overdue
-FROM mill.schedule_status s WHERE s.status NOT IN ('removed', 'disabled') AND s.overdue > interval '1 minute'
+SELECT s.name, 'overdue', NULL, now() - s.overdue FROM status s WHERE s.overdue > interval '1 minute'
 UNION ALL
 SELECT s.name, 'late', NULL, s.queued_fire_at + s.deadline
-FROM mill.schedule_status s WHERE s.status NOT IN ('removed', 'disabled') 
-    AND s.queued_fire_at IS NOT NULL AND s.queued_fire_at + s.deadline < now()
+FROM status s WHERE s.queued_fire_at IS NOT NULL AND s.queued_fire_at + s.deadline < now()
 UNION ALL
 SELECT e.declared_as, 'declaration', e.place || ': ' || e.message, e.found_at
 FROM mill.schedule_declaration_errors e
