@@ -10,6 +10,9 @@ use schedule::Timing;
 use serde::Serialize;
 use toml::{Table, Value};
 
+use crate::args::ImportOptions;
+use crate::names::Names;
+
 /// Number of places that a line of a remark names.
 const SHOWN_PLACES: usize = 5;
 
@@ -57,6 +60,66 @@ impl LeftOut {
     }
 }
 
+/// How a definition differs from its original: messages, each with what to do, which may be empty.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Differences(pub(crate) Vec<(String, String)>);
+
+impl Differences {
+    pub(crate) fn add(&mut self, message: impl Into<String>, hint: impl Into<String>) {
+        self.0.push((message.into(), hint.into()));
+    }
+
+    /// The definition has another name than this one.
+    pub(crate) fn renamed(&mut self, kind: &str, wanted: &str, (name, prefix): (&str, &str)) {
+        if name.strip_prefix(prefix) != Some(wanted) {
+            let message = format!("the {kind} \"{wanted}\" is called \"{name}\"");
+            self.add(message, "Names differ by more than case, and have no commas.");
+        }
+    }
+
+    /// No profile is mapped to the user or role.
+    pub(crate) fn unmapped(&mut self, kind: &str, user: &str) {
+        self.add(
+            format!("ran as {kind} \"{user}\"; will run as the login of tasks (worker --task-url)"),
+            format!(
+                "To run as another login, declare a profile, and map it: --run-as {}=PROFILE.",
+                kind.to_uppercase()
+            ),
+        );
+    }
+
+    pub(crate) fn manual(&mut self) {
+        self.add(
+            "@reboot has no counterpart; the schedule is manual",
+            "Start it with pgmill schedule run-now.",
+        );
+    }
+
+    /// The statement is a CALL, which runs in a transaction.
+    pub(crate) fn call(&mut self) {
+        self.add(
+            "CALL runs in a transaction, so the procedure cannot commit",
+            "If it commits, import with --print and set mode = \"autocommit\".",
+        );
+    }
+}
+
+/// A definition of the source.
+pub(crate) struct Original<T> {
+    /// Where the definition is: a line, or an id.
+    pub(crate) place: String,
+    pub(crate) id: String,
+    /// The name that it has or would have.
+    pub(crate) name: String,
+    pub(crate) definition: T,
+}
+
+/// The declarations of a definition: a schedule, and a job if the schedule starts one.
+pub(crate) struct Declared {
+    pub(crate) job: Option<Table>,
+    pub(crate) schedule: Table,
+}
+
 /// The declarations and remarks of an import.
 #[derive(Debug, Default)]
 pub struct Conversion {
@@ -72,18 +135,36 @@ impl Conversion {
         self.definitions
     }
 
-    /// Adds a definition that consists of a schedule, and of a job if the schedule starts one.
-    pub(crate) fn add(
+    /// Imports definitions. `import` receives the name of the declarations. Differences that it has
+    /// added are also reported if it fails.
+    pub(crate) fn import<T>(
         &mut self,
-        place: &str,
-        job: Option<(String, Table)>,
-        schedule: (String, Table),
+        options: &ImportOptions,
+        originals: &[Original<T>],
+        import: impl Fn(&T, &str, &mut Differences) -> Result<Declared, LeftOut>,
     ) {
-        let declaration =
-            |section, (name, table)| Declaration { place: place.to_owned(), section, name, table };
-        self.definitions += 1;
-        self.declarations.extend(job.map(|job| declaration("job", job)));
-        self.declarations.push(declaration("schedule", schedule));
+        let mut names = Names::new(&options.prefix, originals.iter().map(|it| it.name.as_str()));
+        for Original { place, id, name, definition } in originals {
+            let name = names.choose(name, id);
+            let mut differences = Differences::default();
+            let declared = import(definition, &name, &mut differences);
+            for (message, hint) in differences.0 {
+                self.differs(place, message, hint);
+            }
+            let Declared { job, schedule } = match declared {
+                Ok(declared) => declared,
+                Err(reason) => {
+                    self.leave_out(place, reason);
+                    continue;
+                }
+            };
+            self.definitions += 1;
+            let tables = job.into_iter().map(|job| ("job", job)).chain([("schedule", schedule)]);
+            self.declarations.extend(tables.map(|(section, table)| {
+                let (place, name) = (place.clone(), name.clone());
+                Declaration { place, section, name, table }
+            }));
+        }
     }
 
     /// Reports a definition that is not imported.

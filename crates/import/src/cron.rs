@@ -6,7 +6,7 @@
 //! does not pass expressions on: this module reads them by the rule of their system, and writes an
 //! expression that means the same to pgmill, where a `+` before the day of week stands for AND.
 
-use super::conversion::{LeftOut, valid_timing};
+use super::conversion::{Differences, LeftOut, valid_timing};
 
 /// How day of month and day of week are combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,12 +114,36 @@ pub(crate) fn always_utc(zone: &str) -> bool {
     ["UTC", "GMT", "Etc/UTC", "Etc/GMT", "Zulu", "UCT"].contains(&zone)
 }
 
-/// Returns the timing that fires each `seconds`, and whether the steps are of equal length: the
-/// steps of pgmill are counted from midnight, so a day has to be a multiple of them.
+/// Reports that clock changes skip or repeat the times of an expression, if its times are fixed.
+pub(crate) fn clock_changes(
+    system: &str,
+    expression: &str,
+    zone: &str,
+    differences: &mut Differences,
+) {
+    let stars = expression.split_ascii_whitespace().take(2).any(|field| field.starts_with('*'));
+    if !stars && !always_utc(zone) {
+        differences.add(
+            format!(
+                "when clocks change, {system} skips times that do not exist and repeats times that \
+                 exist twice; pgmill fires once for each"
+            ),
+            "",
+        );
+    }
+}
+
+/// Returns the timing that fires each `seconds`. The steps of pgmill are counted from midnight, so
+/// they differ in length unless a day is a multiple of them.
 ///
 /// # Errors
 /// Fails for an interval that pgmill does not have: zero, or longer than a day.
-pub(crate) fn every(seconds: u64, zone: &str, original: &str) -> Result<(String, bool), LeftOut> {
+pub(crate) fn every(
+    seconds: u64,
+    zone: &str,
+    original: &str,
+    differences: &mut Differences,
+) -> Result<String, LeftOut> {
     const DAY: u64 = 24 * 60 * 60;
     let wrong = |message: &str| {
         LeftOut::new(format!("schedule \"{original}\": {message}"), "Write a daily(…) timing.")
@@ -135,7 +159,13 @@ pub(crate) fn every(seconds: u64, zone: &str, original: &str) -> Result<(String,
         _ => (seconds, "seconds"),
     };
     let timing = format!("every({count} {unit}{})", zone_argument(zone));
-    Ok((valid_timing(&timing, original)?, DAY.is_multiple_of(seconds)))
+    if !DAY.is_multiple_of(seconds) {
+        differences.add(
+            "the interval is counted from midnight, so the last one of a day is shorter",
+            "Choose an interval of which a day is a multiple.",
+        );
+    }
+    valid_timing(&timing, original)
 }
 
 /// Parses a field.
@@ -304,7 +334,11 @@ mod tests {
 
     #[test]
     fn an_interval_is_counted_from_midnight() {
-        let read = |seconds| every(seconds, "Europe/Berlin", "x").map_err(|it| it.message);
+        let read = |seconds| {
+            let mut differences = Differences::default();
+            let timing = every(seconds, "Europe/Berlin", "x", &mut differences);
+            timing.map(|it| (it, differences.0.is_empty())).map_err(|it| it.message)
+        };
         assert_eq!(read(90), Ok(("every(90 seconds, zone: Europe/Berlin)".to_owned(), true)));
         assert_eq!(read(5400), Ok(("every(90 minutes, zone: Europe/Berlin)".to_owned(), true)));
         assert!(!read(7 * 60).unwrap().1);

@@ -11,10 +11,10 @@ use std::path::Path;
 
 use cli::Failure;
 
-use super::conversion::{Conversion, LeftOut};
+use super::conversion::{Conversion, Declared, Differences, LeftOut, Original};
 use super::cron::{self, Days, Dialect};
 use super::declaration::{self, calls_procedure, put};
-use super::names::{Definition, Names, profile};
+use super::names::profile;
 use crate::args::CrontabArgs;
 use psql::Call;
 
@@ -54,15 +54,14 @@ pub(crate) fn convert(
         }
     }
     check_databases(calls.iter().filter_map(|(_, _, call)| call.database.as_deref()), args)?;
-    let wanted: Vec<String> = calls.iter().map(|(_, _, call)| call.name()).collect();
-    let mut names = Names::new(&args.options.prefix, wanted.iter().map(String::as_str));
-    for ((place, entry, call), wanted) in calls.iter().zip(&wanted) {
-        let name = names.choose(wanted, &entry.line.to_string());
-        let definition = Definition { place: place.clone(), name };
-        if let Err(reason) = import(definition, entry, call, args, &mut conversion) {
-            conversion.leave_out(place, reason);
-        }
-    }
+    let originals = calls.into_iter().map(|(place, entry, call)| {
+        let (id, name) = (entry.line.to_string(), call.name());
+        Original { place, id, name, definition: (entry, call) }
+    });
+    let originals: Vec<_> = originals.collect();
+    conversion.import(&args.options, &originals, |(entry, call), _, differences| {
+        import(entry, call, args, differences)
+    });
     Ok(conversion)
 }
 
@@ -145,14 +144,11 @@ fn split_fields(text: &str, count: usize) -> Option<(&str, &str)> {
 }
 
 fn import(
-    definition: Definition,
     entry: &Entry<'_>,
     call: &Call,
     args: &CrontabArgs,
-    conversion: &mut Conversion,
-) -> Result<(), LeftOut> {
-    let Definition { place, name } = definition;
-    let place = place.as_str();
+    differences: &mut Differences,
+) -> Result<Declared, LeftOut> {
     let user = call.user.as_deref().or(entry.user);
     let run_as = profile(&args.options.run_as, user, call.database.as_deref());
     if let (Some(wanted), Some(database), None) = (&args.database, &call.database, run_as)
@@ -167,48 +163,31 @@ fn import(
     if call.commits_each {
         put(&mut table, "mode", "autocommit");
     }
-    let timing = timing(place, entry, args, conversion)?;
+    let timing = timing(entry, args, differences)?;
     // cron starts a command whether or not the one before has ended.
     declaration::schedule(&mut table, &timing, "allow", true);
-    for (message, hint) in &call.differences {
-        conversion.differs(place, message, *hint);
-    }
+    differences.0.extend(call.differences.0.iter().cloned());
     if let (Some(user), None) = (user, run_as) {
-        conversion.differs(
-            place,
-            format!("ran as user \"{user}\"; will run as the login of tasks (worker --task-url)"),
-            "To run as another login, declare a profile, and map it: --run-as USER=PROFILE.",
-        );
+        differences.unmapped("user", user);
     }
     if !call.commits_each && calls_procedure(&call.statement) {
-        conversion.differs(
-            place,
-            "CALL runs in a transaction, so the procedure cannot commit",
-            "If it commits, import with --print and set mode = \"autocommit\".",
-        );
+        differences.call();
     }
-    conversion.add(place, None, (name, table));
-    Ok(())
+    Ok(Declared { job: None, schedule: table })
 }
 
 fn timing(
-    place: &str,
     entry: &Entry<'_>,
     args: &CrontabArgs,
-    conversion: &mut Conversion,
+    differences: &mut Differences,
 ) -> Result<String, LeftOut> {
     if entry.time == "@reboot" {
-        conversion.differs(
-            place,
-            "@reboot has no counterpart; the schedule is manual",
-            "Start it with pgmill schedule run-now.",
-        );
+        differences.manual();
         return Ok("manual".to_owned());
     }
     let given = entry.variables.get("CRON_TZ").map(String::as_str);
     if given.is_none() && args.zone.is_none() {
-        conversion.differs(
-            place,
+        differences.add(
             "the time is read as UTC, because cron uses the time zone of its machine",
             "Give the zone with --zone.",
         );

@@ -13,9 +13,9 @@ use cli::Failure;
 use serde_json::{Map, Value as Json};
 use toml::{Table, Value};
 
-use super::conversion::{Conversion, LeftOut};
+use super::conversion::{Conversion, Declared, Differences, LeftOut, Original};
 use super::declaration::put;
-use super::names::{Definition, Names, profile};
+use super::names::profile;
 use super::rows::Row;
 use crate::args::D365Args;
 
@@ -59,25 +59,18 @@ pub(crate) fn convert(text: &str, args: &D365Args) -> Result<Conversion, Failure
     let jobs = fields.row.get("batch_jobs").and_then(Json::as_array);
     let jobs = jobs.ok_or_else(|| wrong("the document has no array batch_jobs".to_owned()))?;
     let read = |(number, job): (usize, &Json)| {
-        let place = format!("batch job {}", number + 1);
+        let id = (number + 1).to_string();
+        let place = format!("batch job {id}");
         let fields = Fields::read(&place, job, &JOB_FIELDS)?;
         let name = fields.row.name("job_description");
         let name = name.ok_or_else(|| format!("{place} has no job_description"))?;
-        Ok((fields, name))
+        Ok(Original { place: format!("{place} \"{name}\""), id, name, definition: fields })
     };
-    let jobs: Vec<(Fields, String)> =
-        jobs.iter().enumerate().map(read).collect::<Result<_, String>>().map_err(wrong)?;
-    let mut names = Names::new(&args.options.prefix, jobs.iter().map(|(_, name)| name.as_str()));
+    let jobs = jobs.iter().enumerate().map(read).collect::<Result<Vec<_>, String>>();
     let mut conversion = Conversion::default();
-    for (number, (fields, wanted)) in jobs.iter().enumerate() {
-        let number = (number + 1).to_string();
-        let name = names.choose(wanted, &number);
-        let place = format!("batch job {number} \"{wanted}\"");
-        let definition = Definition { place: place.clone(), name };
-        if let Err(reason) = import(fields, &classes, definition, args, &mut conversion) {
-            conversion.leave_out(&place, reason);
-        }
-    }
+    conversion.import(&args.options, &jobs.map_err(wrong)?, |fields, name, differences| {
+        import(fields, &classes, name, args, differences).inspect_err(|_| differences.0.clear())
+    });
     Ok(conversion)
 }
 
@@ -123,18 +116,15 @@ fn classes(document: &Fields) -> Result<Classes, String> {
 fn import(
     fields: &Fields,
     classes: &Classes,
-    definition: Definition,
+    name: &str,
     args: &D365Args,
-    conversion: &mut Conversion,
-) -> Result<(), LeftOut> {
-    let Definition { place, name } = definition;
-    let place = place.as_str();
+    differences: &mut Differences,
+) -> Result<Declared, LeftOut> {
     let row = &fields.row;
-    let invalid = |message: String| LeftOut::new(message, LAYOUT);
-    let mut differences = unknown_fields(&fields.unknown);
+    unknown_fields(&fields.unknown, differences);
     let zone = row.name("time_zone").unwrap_or_else(|| args.zone.clone());
-    let timing = recurrence::timing(row, &zone, &mut differences)?;
-    let mut job = tasks::tasks(row, classes, &mut differences)?;
+    let timing = recurrence::timing(row, &zone, differences)?;
+    let mut job = tasks::tasks(row, classes, differences)?;
     put(&mut job, "description", row.name("job_description").unwrap_or_default());
     if let Some(category) = row.name("monitoring_category") {
         put(&mut job, "category", category);
@@ -154,28 +144,26 @@ fn import(
     let user = row.name("run_by");
     match (profile(&args.options.run_as, user.as_deref(), None), user) {
         (Some(profile), _) => put(&mut job, "run_as", profile),
-        (None, Some(user)) => differences.push((
-            format!("ran as user \"{user}\"; will run as the login of tasks (worker --task-url)"),
-            "To run as another login, declare a profile, and map it: --run-as USER=PROFILE.",
-        )),
+        (None, Some(user)) => differences.unmapped("user", &user),
         (None, None) => {}
     }
     let mut schedule = Table::new();
-    put(&mut schedule, "job", name.as_str());
+    put(&mut schedule, "job", name);
     put(&mut schedule, "timing", timing);
     let status = row.name("status").unwrap_or_default().to_lowercase();
     if ["withhold", "ended", "canceled", "cancelled", "error"].contains(&status.as_str()) {
         put(&mut schedule, "enabled", false);
     }
-    for (message, hint) in &differences {
-        conversion.differs(place, message, *hint);
-    }
-    conversion.add(place, Some((name.clone(), job)), (name, schedule));
-    Ok(())
+    Ok(Declared { job: Some(job), schedule })
 }
 
-fn unknown_fields(names: &[String]) -> Vec<(String, &'static str)> {
-    names.iter().map(|name| (format!("unknown field \"{name}\""), LAYOUT)).collect()
+fn unknown_fields(names: &[String], differences: &mut Differences) {
+    names.iter().for_each(|name| differences.add(format!("unknown field \"{name}\""), LAYOUT));
+}
+
+/// The document does not have the form that the page describes.
+fn invalid(message: impl Into<String>) -> LeftOut {
+    LeftOut::new(message, LAYOUT)
 }
 
 fn priority_of(text: &str) -> Result<&'static str, LeftOut> {

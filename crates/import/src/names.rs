@@ -7,12 +7,6 @@ use crate::args::RunAs;
 /// Maximum length of a name in bytes. A name may have 512 bytes with its prefix.
 const MAX_BYTES: usize = 400;
 
-/// A definition of a source: where it is there, and its name in pgmill.
-pub(crate) struct Definition {
-    pub(crate) place: String,
-    pub(crate) name: String,
-}
-
 /// Chooses the names. Each is valid and unique, and depends on the definitions alone, so that the
 /// next import chooses the same names.
 pub(crate) struct Names {

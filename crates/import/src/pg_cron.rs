@@ -7,10 +7,10 @@ use std::collections::BTreeSet;
 
 use cli::Failure;
 
-use super::conversion::{Conversion, LeftOut};
+use super::conversion::{Conversion, Declared, Differences, LeftOut, Original};
 use super::cron::{self, Days, Dialect};
 use super::declaration;
-use super::names::{Names, profile};
+use super::names::profile;
 use super::rows::{self, Row};
 use crate::args::PgCronArgs;
 
@@ -32,28 +32,22 @@ pub(crate) fn convert(text: &str, args: &PgCronArgs) -> Result<Conversion, Failu
         }
     }
     check_databases(&rows, args)?;
-    let mut names = Names::new(
-        &args.options.prefix,
-        rows.iter().map(name_of).collect::<Vec<_>>().iter().map(String::as_str),
-    );
+    let original = |row| Original {
+        place: format!("jobid {}", id_of(row)),
+        id: id_of(row),
+        name: row.name("jobname").unwrap_or_else(|| format!("pg_cron_{}", id_of(row))),
+        definition: row,
+    };
+    let originals: Vec<Original<&Row>> = rows.iter().map(original).collect();
     let mut conversion = Conversion::default();
-    for row in &rows {
-        let id = id_of(row);
-        let place = format!("jobid {id}");
-        let name = names.choose(&name_of(row), &id);
-        if let Err(reason) = import(row, &place, name, args, &mut conversion) {
-            conversion.leave_out(&place, reason);
-        }
-    }
+    conversion.import(&args.options, &originals, |row, name, differences| {
+        import(row, name, args, differences).inspect_err(|_| differences.0.clear())
+    });
     Ok(conversion)
 }
 
 fn id_of(row: &Row) -> String {
     row.text("jobid").unwrap_or_else(|| row.place.replace(' ', "_"))
-}
-
-fn name_of(row: &Row) -> String {
-    row.name("jobname").unwrap_or_else(|| format!("pg_cron_{}", id_of(row)))
 }
 
 /// A statement must not run in another database than before by accident.
@@ -80,11 +74,10 @@ fn check_databases(rows: &[Row], args: &PgCronArgs) -> Result<(), Failure> {
 
 fn import(
     row: &Row,
-    place: &str,
-    name: String,
+    name: &str,
     args: &PgCronArgs,
-    conversion: &mut Conversion,
-) -> Result<(), LeftOut> {
+    differences: &mut Differences,
+) -> Result<Declared, LeftOut> {
     let (user, database) = (row.name("username"), row.name("database"));
     let run_as = profile(&args.options.run_as, user.as_deref(), database.as_deref());
     if let (Some(wanted), Some(database)) = (&args.database, &database)
@@ -102,90 +95,55 @@ fn import(
         .truth("active", true)
         .map_err(|message| LeftOut::new(message, "Export the jobs again."))?;
     let mut table = declaration::statement(&command, run_as)?;
-    let timing = timing(&schedule, args)?;
-    declaration::schedule(&mut table, &timing.text, "queue", enabled);
-    let wanted = row.name("jobname");
-    if let Some(wanted) = wanted.filter(|it| name != format!("{}{it}", args.options.prefix)) {
-        let message = format!("the job \"{wanted}\" is called \"{name}\"");
-        conversion.differs(place, message, "Names differ by more than case, and have no commas.");
+    if let Some(wanted) = row.name("jobname") {
+        differences.renamed("job", &wanted, (name, &args.options.prefix));
     }
-    if let Some((message, hint)) = timing.difference {
-        conversion.differs(place, message, hint);
-    }
-    if run_as.is_none()
-        && let Some(user) = user
-    {
-        conversion.differs(
-            place,
-            format!("ran as user \"{user}\"; will run as the login of tasks (worker --task-url)"),
-            "To run as another login, declare a profile, and map it: --run-as USER=PROFILE.",
-        );
+    let timing = timing(&schedule, args, differences)?;
+    declaration::schedule(&mut table, &timing, "queue", enabled);
+    if let (Some(user), None) = (user, run_as) {
+        differences.unmapped("user", &user);
     }
     if declaration::calls_procedure(&command) {
-        conversion.differs(
-            place,
-            "CALL runs in a transaction, so the procedure cannot commit",
-            "If it commits, import with --print and set mode = \"autocommit\".",
-        );
+        differences.call();
     }
-    conversion.add(place, None, (name, table));
-    Ok(())
-}
-
-struct Timing {
-    text: String,
-    difference: Option<(&'static str, &'static str)>,
+    Ok(Declared { job: None, schedule: table })
 }
 
 /// Converts a schedule: a cron expression, a word, or a number of seconds.
-fn timing(schedule: &str, args: &PgCronArgs) -> Result<Timing, LeftOut> {
+fn timing(
+    schedule: &str,
+    args: &PgCronArgs,
+    differences: &mut Differences,
+) -> Result<String, LeftOut> {
     let days = if args.dom_dow_and { Days::Both } else { Days::Either };
     let dialect = Dialect { days, step_from_number: false, names: true, last_day: true };
     let text = schedule.trim();
     if ["@reboot", "@restart"].contains(&text) {
-        return Ok(Timing {
-            text: "manual".to_owned(),
-            difference: Some((
-                "@reboot has no counterpart; the schedule is manual",
-                "Start it with pgmill schedule run-now.",
-            )),
-        });
+        differences.manual();
+        return Ok("manual".to_owned());
     }
     if let Some(seconds) = interval(text) {
-        let (text, even) = cron::every(seconds, &args.zone, schedule)?;
-        let difference = (!even).then_some((
-            "the interval is counted from midnight, so the last one of a day is shorter",
-            "Choose an interval of which a day is a multiple.",
-        ));
-        return Ok(Timing { text, difference });
+        return cron::every(seconds, &args.zone, schedule, differences);
     }
     // pg_cron ignores what follows the fifth field.
     let fields: Vec<&str> = text.split_ascii_whitespace().collect();
     let more = !text.starts_with('@') && fields.len() > 5;
     let expression = fields[..fields.len().min(5)].join(" ");
     let expression = cron::expression_of_word(text).unwrap_or(&expression);
-    let timing = cron::timing(expression, &args.zone, dialect)?;
-    let fixed = !expression.split(' ').take(2).any(|field| field.starts_with('*'));
-    let difference = if more {
-        Some((
+    if more {
+        differences.add(
             "pg_cron ignores everything after the fifth field, and so does the import",
             "Check the timing.",
-        ))
+        );
     } else if ["@yearly", "@annually"].contains(&text) {
-        Some((
+        differences.add(
             "pg_cron 1.6 accepts @yearly but never starts it; pgmill starts it on 1 January",
             "Disable the schedule if that is not wanted.",
-        ))
-    } else if fixed && !cron::always_utc(&args.zone) {
-        Some((
-            "when clocks change, pg_cron skips times that do not exist and repeats times that exist \
-             twice; pgmill fires once for each",
-            "",
-        ))
+        );
     } else {
-        None
-    };
-    Ok(Timing { text: timing, difference })
+        cron::clock_changes("pg_cron", expression, &args.zone, differences);
+    }
+    cron::timing(expression, &args.zone, dialect)
 }
 
 /// Reads `30 seconds` as `pg_cron` does.

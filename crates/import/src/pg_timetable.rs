@@ -12,12 +12,10 @@ use cli::Failure;
 use serde_json::Value;
 use toml::Table;
 
-use super::conversion::{Conversion, LeftOut};
+use super::conversion::{Conversion, Declared, Differences, LeftOut, Original};
 use super::declaration::{self, put};
-use super::names::{Definition, Names};
 use super::rows::{self, Row};
 use crate::args::PgTimetableArgs;
-use tasks::Chain;
 
 const EXPORT: &str = "docs/coming-from/pg_timetable.md has the query that exports the definitions.";
 
@@ -27,18 +25,17 @@ const EXPORT: &str = "docs/coming-from/pg_timetable.md has the query that export
 /// Fails if the text is not such a document.
 pub(crate) fn convert(text: &str, args: &PgTimetableArgs) -> Result<Conversion, Failure> {
     let document = Document::read(text).map_err(|error| Failure::usage(error).hint(EXPORT))?;
-    let wanted: Vec<String> = document.chains.iter().map(name_of).collect();
-    let mut names = Names::new(&args.options.prefix, wanted.iter().map(String::as_str));
+    let original = |chain| Original {
+        place: format!("chain {}", id_of(chain, "chain_id")),
+        id: id_of(chain, "chain_id"),
+        name: id_of(chain, "chain_name"),
+        definition: chain,
+    };
+    let originals: Vec<Original<&Row>> = document.chains.iter().map(original).collect();
     let mut conversion = Conversion::default();
-    for chain in &document.chains {
-        let id = id_of(chain, "chain_id");
-        let place = format!("chain {id}");
-        let name = names.choose(&name_of(chain), &id);
-        let definition = Definition { place: place.clone(), name };
-        if let Err(reason) = import(&document, chain, definition, args, &mut conversion) {
-            conversion.leave_out(&place, reason);
-        }
-    }
+    conversion.import(&args.options, &originals, |chain, name, differences| {
+        import(&document, chain, name, args, differences).inspect_err(|_| differences.0.clear())
+    });
     Ok(conversion)
 }
 
@@ -101,45 +98,29 @@ fn id_of(row: &Row, column: &str) -> String {
     row.text(column).unwrap_or_default()
 }
 
-fn name_of(chain: &Row) -> String {
-    chain.text("chain_name").unwrap_or_default()
-}
-
 fn import(
     document: &Document,
     row: &Row,
-    definition: Definition,
+    name: &str,
     args: &PgTimetableArgs,
-    conversion: &mut Conversion,
-) -> Result<(), LeftOut> {
-    let Definition { place, name } = definition;
-    let place = place.as_str();
+    differences: &mut Differences,
+) -> Result<Declared, LeftOut> {
     let invalid = |message: String| LeftOut::new(message, EXPORT);
+    differences.renamed("chain", &id_of(row, "chain_name"), (name, &args.options.prefix));
     let enabled = row.truth("live", false).map_err(invalid)?;
-    let timing = timing::timing(row, args)?;
-    let overlap = timing::overlap(row, &timing).map_err(invalid)?;
-    let chain = Chain::read(document, row, &args.options.run_as)?;
+    let timing = timing::timing(row, args, differences)?;
+    let overlap = timing::overlap(row).map_err(invalid)?;
+    let tasks = tasks::tasks(document, row, &args.options.run_as, differences)?;
     let mut job = Table::new();
     if let Some(timeout) = milliseconds(row).map_err(invalid)? {
         put(&mut job, "run_timeout", timeout);
     }
-    let wanted = name_of(row);
-    if name != format!("{}{wanted}", args.options.prefix) {
-        let message = format!("the chain \"{wanted}\" is called \"{name}\"");
-        conversion.differs(place, message, "Names differ by more than case, and have no commas.");
-    }
-    for (message, hint) in timing.differences.iter().chain(&chain.differences) {
-        conversion.differs(place, message, *hint);
-    }
-    for (message, hint) in missing_settings(row).map_err(invalid)? {
-        conversion.differs(place, message, hint);
-    }
-    put(&mut job, "task", chain.tasks);
+    missing_settings(row, differences).map_err(invalid)?;
+    put(&mut job, "task", tasks);
     let mut schedule = Table::new();
-    put(&mut schedule, "job", name.as_str());
-    declaration::schedule(&mut schedule, &timing.text, overlap, enabled);
-    conversion.add(place, Some((name.clone(), job)), (name, schedule));
-    Ok(())
+    put(&mut schedule, "job", name);
+    declaration::schedule(&mut schedule, &timing, overlap, enabled);
+    Ok(Declared { job: Some(job), schedule })
 }
 
 /// Returns the timeout of a chain or a task as a duration; `None` if it has none.
@@ -148,27 +129,25 @@ fn milliseconds(row: &Row) -> Result<Option<String>, String> {
     Ok(timeout.map(|milliseconds| format!("{milliseconds}ms")))
 }
 
-/// Returns the settings of a chain that have no equal, with what to do instead.
-fn missing_settings(row: &Row) -> Result<Vec<(String, &'static str)>, String> {
-    let mut found = Vec::new();
+/// Reports the settings of a chain that have no equal, with what to do instead.
+fn missing_settings(row: &Row, differences: &mut Differences) -> Result<(), String> {
     if row.truth("self_destruct", false)? {
-        found.push((
-            "the chain deletes itself after its first successful run; the schedule stays"
-                .to_owned(),
+        differences.add(
+            "the chain deletes itself after its first successful run; the schedule stays",
             "Remove it after that run: pgmill schedule remove.",
-        ));
+        );
     }
     if row.truth("exclusive_execution", false)? {
-        found.push((
-            "no other chain runs at the same time; pgmill has no such setting".to_owned(),
+        differences.add(
+            "no other chain runs at the same time; pgmill has no such setting",
             "Give the tasks that exclude each other the same concurrency_key with a limit of 1.",
-        ));
+        );
     }
     if let Some(client) = row.name("client_name") {
-        found.push((
+        differences.add(
             format!("only the client \"{client}\" runs the chain; every worker runs the job"),
             "To choose workers, give the tasks a queue, and start workers with --queues.",
-        ));
+        );
     }
-    Ok(found)
+    Ok(())
 }

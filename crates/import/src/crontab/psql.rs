@@ -6,7 +6,7 @@ use std::path::Path;
 use queue::scan::{self, PieceKind};
 use tokio_postgres::Config;
 
-use super::super::conversion::LeftOut;
+use super::super::conversion::{Differences, LeftOut};
 use super::shell::{Word, split};
 
 /// What to do with a command that is no SQL.
@@ -19,7 +19,7 @@ pub(super) struct Call {
     pub(super) database: Option<String>,
     /// The statements commit one by one.
     pub(super) commits_each: bool,
-    pub(super) differences: Vec<(String, &'static str)>,
+    pub(super) differences: Differences,
     /// The first script file, without its folder.
     script: Option<String>,
 }
@@ -229,25 +229,24 @@ impl Options {
         // Each -c is a transaction, and so is each statement of a file.
         let divided = script.is_some() || texts.len() > 1;
         let commits_each = !self.single_transaction && divided && count > 1;
-        let mut differences = Vec::new();
+        let mut differences = Differences::default();
         if commits_each && !self.stops_at_error {
-            differences.push((
-                "psql continues after an error of a statement; a task ends".to_owned(),
+            differences.add(
+                "psql continues after an error of a statement; a task ends",
                 "Make them separate tasks if the others have to run.",
-            ));
+            );
         }
         if self.redirected {
-            differences.push((
-                "the output is not written to a file; history keeps the first rows".to_owned(),
+            differences.add(
+                "the output is not written to a file; history keeps the first rows",
                 "To write a file, use COPY … TO on the server.",
-            ));
+            );
         }
         if self.host.is_some() {
-            differences.push((
-                "psql connects to a host of its own; tasks run in the database of the fleet"
-                    .to_owned(),
+            differences.add(
+                "psql connects to a host of its own; tasks run in the database of the fleet",
                 "If that is another server, declare a target, and map it with --run-as.",
-            ));
+            );
         }
         let Self { user, database, .. } = self;
         Ok(Call { statement, user, database, commits_each, differences, script })
@@ -300,7 +299,7 @@ mod tests {
         .unwrap();
         assert_eq!(call.statement, "SELECT 1\n;\nSELECT 2");
         assert_eq!((call.user.as_deref(), call.database.as_deref()), (Some("etl"), Some("app")));
-        assert!(call.commits_each && call.differences.len() == 3);
+        assert!(call.commits_each && call.differences.0.len() == 3);
         let call =
             read("psql -1 -v ON_ERROR_STOP=1 'postgresql://u:secret@h/d' -c 'A' -c B").unwrap();
         assert!(!call.commits_each);

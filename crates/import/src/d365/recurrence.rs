@@ -4,10 +4,10 @@ use cli::duration;
 use jiff::civil::DateTime;
 use serde_json::Value as Json;
 
-use super::super::conversion::{LeftOut, valid_timing};
+use super::super::conversion::{Differences, LeftOut, valid_timing};
 use super::super::cron::{self, zone_argument};
 use super::super::rows::Row;
-use super::{Fields, LAYOUT, unknown_fields};
+use super::{Fields, invalid, unknown_fields};
 
 const RECURRENCE_FIELDS: [&str; 8] = [
     "pattern",
@@ -31,39 +31,38 @@ const OWN_GROUP: &str = "For tasks that wait until the period begins, set it on 
 pub(super) fn timing(
     job: &Row,
     zone: &str,
-    differences: &mut Vec<(String, &'static str)>,
+    differences: &mut Differences,
 ) -> Result<String, LeftOut> {
-    let invalid = |message: String| LeftOut::new(message, LAYOUT);
     let plain = |c: char| c.is_ascii_alphanumeric() || "/_+-".contains(c);
     if !zone.chars().all(plain) {
-        return Err(invalid("time_zone is not a name such as Europe/Berlin".to_owned()));
+        return Err(invalid("time_zone is not a name such as Europe/Berlin"));
     }
     let start = start(job)?;
     let Some(recurrence) = job.get("recurrence") else {
-        differences.push((
-            "the batch job has no recurrence; the schedule is manual".to_owned(),
+        differences.add(
+            "the batch job has no recurrence; the schedule is manual",
             "Start it with pgmill schedule run-now, or set the timing once(…).",
-        ));
+        );
         return Ok("manual".to_owned());
     };
     let fields = Fields::read("recurrence", recurrence, &RECURRENCE_FIELDS).map_err(invalid)?;
-    differences.extend(unknown_fields(&fields.unknown));
+    unknown_fields(&fields.unknown, differences);
     let row = fields.row;
-    let start = start.ok_or_else(|| invalid("a recurrence needs scheduled_start".to_owned()))?;
+    let start = start.ok_or_else(|| invalid("a recurrence needs scheduled_start"))?;
     let pattern = row.name("pattern").unwrap_or_default().to_lowercase();
     let count = row.whole("count").map_err(invalid)?.unwrap_or(1);
     let count = u32::try_from(count).ok().filter(|it| (1..=1000).contains(it));
-    let count = count.ok_or_else(|| invalid("count must be from 1 to 1000".to_owned()))?;
+    let count = count.ok_or_else(|| invalid("count must be from 1 to 1000"))?;
     let between = between(job, zone, differences)?;
     let mut named = String::new();
     if let Some(end) = row.name("end_by") {
         named.push_str(&format!(", until: {}", date(&end).map_err(invalid)?));
     }
     if let Some(count) = row.text("end_after") {
-        differences.push((
+        differences.add(
             format!("the recurrence ends after {count} runs; the schedule does not end"),
             "Disable it then, or give the last date as end_by.",
-        ));
+        );
     }
     named.push_str(&between);
     named.push_str(&zone_argument(zone));
@@ -89,23 +88,18 @@ pub(super) fn timing(
 }
 
 /// Steps of minutes and hours count from the scheduled start.
-fn count_from_midnight(
-    start: &DateTime,
-    count: u32,
-    unit: &str,
-    differences: &mut Vec<(String, &'static str)>,
-) {
+fn count_from_midnight(start: &DateTime, count: u32, unit: &str, differences: &mut Differences) {
     let length = duration::parse(&format!("{count} {unit}")).map_or(0, |it| it.as_secs());
     let [hour, minute, second] =
         [start.hour(), start.minute(), start.second()].map(i8::unsigned_abs);
     let begins = u64::from(hour) * 3600 + u64::from(minute) * 60 + u64::from(second);
-    let even = cron::every(length, "UTC", unit).is_ok_and(|(_, even)| even);
-    if !even || length == 0 || !begins.is_multiple_of(length) {
-        differences.push((
-            "the recurrence counts from the scheduled start; every(…) counts from midnight"
-                .to_owned(),
+    let mut uneven = Differences::default();
+    let valid = cron::every(length, "UTC", unit, &mut uneven).is_ok();
+    if !valid || !uneven.0.is_empty() || length == 0 || !begins.is_multiple_of(length) {
+        differences.add(
+            "the recurrence counts from the scheduled start; every(…) counts from midnight",
             "Use a cron(…) timing if the minute matters.",
-        ));
+        );
     }
 }
 
@@ -119,7 +113,7 @@ fn month_day(row: &Row, start: &DateTime) -> Result<String, LeftOut> {
             let day = row.name("day_of_month").unwrap_or_else(|| start.day().to_string());
             Ok(format!("monthly({}, ", word(&day)?))
         }
-        _ => Err(LeftOut::new("ordinal and weekday belong together", LAYOUT)),
+        _ => Err(invalid("ordinal and weekday belong together")),
     }
 }
 
@@ -128,7 +122,7 @@ fn weekdays(row: &Row) -> Result<String, LeftOut> {
     let days = days.into_iter().flatten().filter_map(Json::as_str).map(word);
     let days: Vec<String> = days.collect::<Result<_, _>>()?;
     if days.is_empty() {
-        return Err(LeftOut::new("a weekly recurrence needs days_of_week", LAYOUT));
+        return Err(invalid("a weekly recurrence needs days_of_week"));
     }
     Ok(days.join(", "))
 }
@@ -137,32 +131,26 @@ fn weekdays(row: &Row) -> Result<String, LeftOut> {
 fn word(text: &str) -> Result<String, LeftOut> {
     let word = text.trim().to_lowercase();
     if word.is_empty() || !word.chars().all(|c| c.is_ascii_alphanumeric()) {
-        return Err(LeftOut::new(format!("\"{text}\" is not a day"), LAYOUT));
+        return Err(invalid(format!("\"{text}\" is not a day")));
     }
     Ok(if word.ends_with("day") { word[..3].to_owned() } else { word })
 }
 
 /// Returns the filter for the active period. Runs start only in the period.
-fn between(
-    job: &Row,
-    zone: &str,
-    differences: &mut Vec<(String, &'static str)>,
-) -> Result<String, LeftOut> {
-    let invalid = |message: String| LeftOut::new(message, LAYOUT);
+fn between(job: &Row, zone: &str, differences: &mut Differences) -> Result<String, LeftOut> {
     let Some(period) = job.get("active_period") else { return Ok(String::new()) };
     let fields = Fields::read("active_period", period, &PERIOD_FIELDS).map_err(invalid)?;
-    differences.extend(unknown_fields(&fields.unknown));
+    unknown_fields(&fields.unknown, differences);
     let row = fields.row;
     let (Some(from), Some(to)) = (row.name("from"), row.name("to")) else {
-        return Err(invalid("active_period needs from and to".to_owned()));
+        return Err(invalid("active_period needs from and to"));
     };
     let clock =
         |text: &str| text.len() == 5 && text.chars().all(|c| c.is_ascii_digit() || c == ':');
     if !clock(&from) || !clock(&to) {
-        return Err(invalid("active_period: from and to are times such as 22:00".to_owned()));
+        return Err(invalid("active_period: from and to are times such as 22:00"));
     }
-    differences
-        .push(("the active period applies to the starts of runs only".to_owned(), OWN_GROUP));
+    differences.add("the active period applies to the starts of runs only", OWN_GROUP);
     if row.name("time_zone").is_some_and(|it| it != zone) {
         return Err(LeftOut::new(
             "the active period has another time zone than the recurrence",

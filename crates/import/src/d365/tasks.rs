@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use serde_json::Value as Json;
 use toml::{Table, Value};
 
-use super::super::conversion::LeftOut;
+use super::super::conversion::{Differences, LeftOut};
 use super::super::declaration::{self, param, put};
 use super::super::names::Names;
 use super::super::rows::Row;
-use super::{Classes, Fields, LAYOUT, unknown_fields};
+use super::{Classes, Fields, invalid, unknown_fields};
 
 const TASK_FIELDS: [&str; 13] = [
     "task_id",
@@ -36,16 +36,15 @@ const CONDITION_FIELDS: [&str; 2] = ["task", "expected_status"];
 pub(super) fn tasks(
     job: &Row,
     classes: &Classes,
-    differences: &mut Vec<(String, &'static str)>,
+    differences: &mut Differences,
 ) -> Result<Table, LeftOut> {
-    let invalid = |message: String| LeftOut::new(message, LAYOUT);
     let tasks = job.get("tasks").and_then(Json::as_array).filter(|tasks| !tasks.is_empty());
-    let tasks = tasks.ok_or_else(|| invalid("the batch job has no tasks".to_owned()))?;
+    let tasks = tasks.ok_or_else(|| invalid("the batch job has no tasks"))?;
     let mut read = Vec::new();
     for (number, task) in tasks.iter().enumerate() {
         let fields =
             Fields::read(&format!("task {}", number + 1), task, &TASK_FIELDS).map_err(invalid)?;
-        differences.extend(unknown_fields(&fields.unknown));
+        unknown_fields(&fields.unknown, differences);
         read.push(fields.row);
     }
     let wanted: Vec<String> = read.iter().enumerate().map(|(n, row)| wanted_name(row, n)).collect();
@@ -81,9 +80,8 @@ fn task(
     row: &Row,
     classes: &Classes,
     names: &BTreeMap<String, String>,
-    differences: &mut Vec<(String, &'static str)>,
+    differences: &mut Differences,
 ) -> Result<Table, LeftOut> {
-    let invalid = |message: String| LeftOut::new(message, LAYOUT);
     let class = row.name("class");
     let of_class = class.as_ref().and_then(|class| classes.get(class).cloned());
     let Some(statement) = row.name("statement").or(of_class) else {
@@ -94,7 +92,7 @@ fn task(
     let mut table = declaration::statement(&statement, None)?;
     let retries = row.whole("maximum_retries").map_err(invalid)?.unwrap_or(0);
     if !(0..10_000).contains(&retries) {
-        return Err(invalid("maximum_retries must be from 0 to 9999".to_owned()));
+        return Err(invalid("maximum_retries must be from 0 to 9999"));
     }
     put(&mut table, "max_attempts", retries + 1);
     if row.truth("ignore_task_failure", false).map_err(invalid)? {
@@ -107,10 +105,10 @@ fn task(
         put(&mut table, "metadata", Table::from_iter([("company".to_owned(), company.into())]));
     }
     if row.truth("private", false).map_err(invalid)? {
-        differences.push((
-            "a private task runs only for its creator; every worker runs the task".to_owned(),
+        differences.add(
+            "a private task runs only for its creator; every worker runs the task",
             "To choose workers, give the task a queue.",
-        ));
+        );
     }
     match row.get("parameters") {
         None => {}
@@ -118,7 +116,7 @@ fn task(
             let params = values.iter().map(param).collect::<Result<Vec<Value>, _>>()?;
             put(&mut table, "params", params);
         }
-        Some(_) => return Err(invalid("parameters is not an array".to_owned())),
+        Some(_) => return Err(invalid("parameters is not an array")),
     }
     let edges = edges(row, names)?;
     if !edges.is_empty() {
@@ -131,16 +129,15 @@ fn task(
 
 /// Returns the edges of a task.
 fn edges(row: &Row, names: &BTreeMap<String, String>) -> Result<Vec<Value>, LeftOut> {
-    let invalid = |message: String| LeftOut::new(message, LAYOUT);
     let conditions = match row.get("conditions") {
         None => return Ok(Vec::new()),
         Some(Json::Array(conditions)) => conditions,
-        Some(_) => return Err(invalid("conditions is not an array".to_owned())),
+        Some(_) => return Err(invalid("conditions is not an array")),
     };
     let mut edges = Vec::new();
     for condition in conditions {
         let row = Fields::read("a condition", condition, &CONDITION_FIELDS).map_err(invalid)?.row;
-        let task = row.name("task").ok_or_else(|| invalid("a condition has no task".to_owned()))?;
+        let task = row.name("task").ok_or_else(|| invalid("a condition has no task"))?;
         let parent = names.get(&task);
         let parent = parent
             .ok_or_else(|| invalid(format!("a condition names the unknown task \"{task}\"")))?;

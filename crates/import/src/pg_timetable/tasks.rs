@@ -4,18 +4,12 @@ use serde_json::Value as Json;
 use tokio_postgres::Config;
 use toml::{Table, Value};
 
-use super::super::conversion::LeftOut;
+use super::super::conversion::{Differences, LeftOut};
 use super::super::declaration::{self, calls_procedure, edge, param, put};
 use super::super::names::{Names, profile};
 use super::super::rows::Row;
 use super::{Document, EXPORT, id_of, milliseconds};
 use crate::args::RunAs;
-
-/// The tasks of a job, and what differs from those of the chain.
-pub(super) struct Chain {
-    pub(super) tasks: Table,
-    pub(super) differences: Vec<(String, &'static str)>,
-}
 
 /// One execution of a task: a task with several rows of parameters has several.
 struct Step {
@@ -24,50 +18,47 @@ struct Step {
     ignore_error: bool,
 }
 
-impl Chain {
-    /// Converts the tasks of a chain that are live.
-    ///
-    /// # Errors
-    /// Returns the first task that cannot be imported: without it, the chain would do something
-    /// else.
-    pub(super) fn read(
-        document: &Document,
-        chain: &Row,
-        run_as: &[RunAs],
-    ) -> Result<Self, LeftOut> {
-        let rows = document.tasks.get(&id_of(chain, "chain_id")).map_or(&[][..], Vec::as_slice);
-        let (mut steps, mut differences, mut shared) = (Vec::new(), Vec::new(), 0);
-        for row in rows {
-            let invalid = |message: String| LeftOut::new(message, EXPORT);
-            if !row.truth("live", true).map_err(invalid)? {
-                differences.push((
-                    format!("task {} is not live, and left out", id_of(row, "task_id")),
-                    "Add it to the job when it is needed.",
-                ));
-                continue;
-            }
-            let of_task = steps_of(document, row, run_as, &mut differences)?;
-            let alone = row.truth("autonomous", false).map_err(invalid)?
-                || row.name("database_connection").is_some();
-            shared += usize::from(!alone && !of_task.is_empty());
-            steps.extend(of_task);
+/// Converts the tasks of a chain that are live.
+///
+/// # Errors
+/// Returns the first task that cannot be imported: without it, the chain would do something else.
+pub(super) fn tasks(
+    document: &Document,
+    chain: &Row,
+    run_as: &[RunAs],
+    differences: &mut Differences,
+) -> Result<Table, LeftOut> {
+    let invalid = |message: String| LeftOut::new(message, EXPORT);
+    let rows = document.tasks.get(&id_of(chain, "chain_id")).map_or(&[][..], Vec::as_slice);
+    let (mut steps, mut shared) = (Vec::new(), 0);
+    for row in rows {
+        if !row.truth("live", true).map_err(invalid)? {
+            differences.add(
+                format!("task {} is not live, and left out", id_of(row, "task_id")),
+                "Add it to the job when it is needed.",
+            );
+            continue;
         }
-        if steps.is_empty() {
-            return Err(LeftOut::new("the chain has no task to run", ""));
-        }
-        if shared > 1 {
-            differences.push((
-                "the tasks of the chain commit together; each task of the job commits by itself"
-                    .to_owned(),
-                "If they have to commit together, make them one task, or one procedure.",
-            ));
-        }
-        let mut tasks = connect(&steps);
-        if let Some(statement) = chain.name("on_error") {
-            tasks.extend(on_error(&statement, &steps)?);
-        }
-        Ok(Self { tasks, differences })
+        let of_task = steps_of(document, row, run_as, differences)?;
+        let alone = row.truth("autonomous", false).map_err(invalid)?
+            || row.name("database_connection").is_some();
+        shared += usize::from(!alone && !of_task.is_empty());
+        steps.extend(of_task);
     }
+    if steps.is_empty() {
+        return Err(LeftOut::new("the chain has no task to run", ""));
+    }
+    if shared > 1 {
+        differences.add(
+            "the tasks of the chain commit together; each task of the job commits by itself",
+            "If they have to commit together, make them one task, or one procedure.",
+        );
+    }
+    let mut tasks = connect(&steps);
+    if let Some(statement) = chain.name("on_error") {
+        tasks.extend(on_error(&statement, &steps)?);
+    }
+    Ok(tasks)
 }
 
 /// Makes each task wait for the one before it.
@@ -113,7 +104,7 @@ fn steps_of(
     document: &Document,
     row: &Row,
     run_as: &[RunAs],
-    differences: &mut Vec<(String, &'static str)>,
+    differences: &mut Differences,
 ) -> Result<Vec<Step>, LeftOut> {
     let id = id_of(row, "task_id");
     let in_task =
@@ -157,7 +148,7 @@ fn sql(
     command: &str,
     values: &[&Json],
     run_as: &[RunAs],
-    differences: &mut Vec<(String, &'static str)>,
+    differences: &mut Differences,
 ) -> Result<Vec<Table>, LeftOut> {
     let (user, connection) = (row.name("run_as"), row.name("database_connection"));
     // The connection string may contain a password, so no message contains it.
@@ -172,10 +163,7 @@ fn sql(
         ));
     }
     if let (Some(user), None) = (&user, profile) {
-        differences.push((
-            format!("ran as role \"{user}\"; will run as the login of tasks (worker --task-url)"),
-            "To run as another login, declare a profile, and map it: --run-as ROLE=PROFILE.",
-        ));
+        differences.unmapped("role", user);
     }
     let mut table = declaration::statement(command, profile)?;
     let alone = row.truth("autonomous", false).map_err(|it| LeftOut::new(it, EXPORT))?;
@@ -201,7 +189,7 @@ fn sql(
 fn builtin(
     command: &str,
     values: &[&Json],
-    differences: &mut Vec<(String, &'static str)>,
+    differences: &mut Differences,
 ) -> Result<Vec<Table>, LeftOut> {
     let statement = |sql: &str, param: Value| {
         let mut table = declaration::statement(sql, None)?;
@@ -222,10 +210,10 @@ fn builtin(
             seconds.into_iter().map(sleep).collect()
         }
         "Log" => {
-            differences.push((
-                "Log becomes a task that returns the text, which its history keeps".to_owned(),
+            differences.add(
+                "Log becomes a task that returns the text, which its history keeps",
                 "Use RAISE LOG in a procedure to write to the log of the server.",
-            ));
+            );
             let log = |value: &&Json| {
                 statement("SELECT $1::text AS log", Value::String(value.to_string()))
             };
