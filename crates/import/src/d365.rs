@@ -21,23 +21,10 @@ use crate::args::D365Args;
 
 const LAYOUT: &str = "docs/coming-from/d365.md describes the document.";
 
-/// Fields of a batch job.
-const JOB_FIELDS: [&str; 14] = [
-    "job_description",
-    "scheduled_start",
-    "time_zone",
-    "status",
-    "run_by",
-    "monitoring_category",
-    "critical_job",
-    "batch_group",
-    "scheduling_priority",
-    "company",
-    "recurrence",
-    "active_period",
-    "tasks",
-    "job_id",
-];
+/// Fields of a batch job, with blanks between them.
+const JOB_FIELDS: &str = "job_description scheduled_start time_zone status run_by monitoring_category \
+    critical_job batch_group scheduling_priority company recurrence active_period tasks \
+    job_id";
 
 /// Statements by class.
 type Classes = BTreeMap<String, String>;
@@ -53,15 +40,14 @@ pub(crate) fn convert(text: &str, args: &D365Args) -> Result<Conversion, Failure
     }
     let document: Json =
         serde_json::from_str(text).map_err(|error| wrong(format!("not valid JSON: {error}")))?;
-    let fields =
-        Fields::read("the document", &document, &["classes", "batch_jobs"]).map_err(wrong)?;
+    let fields = Fields::read("the document", &document, "classes batch_jobs").map_err(wrong)?;
     let classes = classes(&fields).map_err(wrong)?;
     let jobs = fields.row.get("batch_jobs").and_then(Json::as_array);
     let jobs = jobs.ok_or_else(|| wrong("the document has no array batch_jobs".to_owned()))?;
     let read = |(number, job): (usize, &Json)| {
         let id = (number + 1).to_string();
         let place = format!("batch job {id}");
-        let fields = Fields::read(&place, job, &JOB_FIELDS)?;
+        let fields = Fields::read(&place, job, JOB_FIELDS)?;
         let name = fields.row.name("job_description");
         let name = name.ok_or_else(|| format!("{place} has no job_description"))?;
         Ok(Original { place: format!("{place} \"{name}\""), id, name, definition: fields })
@@ -83,16 +69,16 @@ struct Fields {
 
 impl Fields {
     /// Reads an object. `Job description`, `JobDescription` and `job_description` are one name.
-    fn read(place: &str, value: &Json, known: &[&str]) -> Result<Self, String> {
+    fn read(place: &str, value: &Json, known: &str) -> Result<Self, String> {
         let object = value.as_object().ok_or_else(|| format!("{place} is not a JSON object"))?;
         let plain = |name: &str| {
             name.chars().filter(|c| c.is_alphanumeric()).collect::<String>().to_lowercase()
         };
         let (mut fields, mut unknown) = (Map::new(), Vec::new());
         for (name, value) in object {
-            match known.iter().find(|known| plain(known) == plain(name)) {
+            match known.split(' ').find(|known| plain(known) == plain(name)) {
                 Some(known) => {
-                    if fields.insert((*known).to_owned(), value.clone()).is_some() {
+                    if fields.insert(known.to_owned(), value.clone()).is_some() {
                         return Err(format!("{place} has the field {known} twice"));
                     }
                 }

@@ -9,18 +9,10 @@ use super::super::cron::{self, zone_argument};
 use super::super::rows::Row;
 use super::{Fields, invalid, unknown_fields};
 
-const RECURRENCE_FIELDS: [&str; 8] = [
-    "pattern",
-    "count",
-    "days_of_week",
-    "day_of_month",
-    "ordinal",
-    "weekday",
-    "end_by",
-    "end_after",
-];
+const RECURRENCE_FIELDS: &str =
+    "pattern count days_of_week day_of_month ordinal weekday end_by end_after";
 
-const PERIOD_FIELDS: [&str; 4] = ["name", "from", "to", "time_zone"];
+const PERIOD_FIELDS: &str = "name from to time_zone";
 
 const OWN_GROUP: &str = "For tasks that wait until the period begins, set it on their group: pgmill group set NAME --active.";
 
@@ -45,7 +37,7 @@ pub(super) fn timing(
         );
         return Ok("manual".to_owned());
     };
-    let fields = Fields::read("recurrence", recurrence, &RECURRENCE_FIELDS).map_err(invalid)?;
+    let fields = Fields::read("recurrence", recurrence, RECURRENCE_FIELDS).map_err(invalid)?;
     unknown_fields(&fields.unknown, differences);
     let row = fields.row;
     let start = start.ok_or_else(|| invalid("a recurrence needs scheduled_start"))?;
@@ -139,7 +131,7 @@ fn word(text: &str) -> Result<String, LeftOut> {
 /// Returns the filter for the active period. Runs start only in the period.
 fn between(job: &Row, zone: &str, differences: &mut Differences) -> Result<String, LeftOut> {
     let Some(period) = job.get("active_period") else { return Ok(String::new()) };
-    let fields = Fields::read("active_period", period, &PERIOD_FIELDS).map_err(invalid)?;
+    let fields = Fields::read("active_period", period, PERIOD_FIELDS).map_err(invalid)?;
     unknown_fields(&fields.unknown, differences);
     let row = fields.row;
     let (Some(from), Some(to)) = (row.name("from"), row.name("to")) else {

@@ -11,23 +11,10 @@ use super::super::names::Names;
 use super::super::rows::Row;
 use super::{Classes, Fields, invalid, unknown_fields};
 
-const TASK_FIELDS: [&str; 13] = [
-    "task_id",
-    "task_description",
-    "class",
-    "statement",
-    "parameters",
-    "company",
-    "batch_group",
-    "ignore_task_failure",
-    "maximum_retries",
-    "condition_type",
-    "conditions",
-    "private",
-    "status",
-];
+const TASK_FIELDS: &str = "task_id task_description class statement parameters company batch_group \
+    ignore_task_failure maximum_retries condition_type conditions private status";
 
-const CONDITION_FIELDS: [&str; 2] = ["task", "expected_status"];
+const CONDITION_FIELDS: &str = "task expected_status";
 
 /// Returns the job with its tasks.
 ///
@@ -43,7 +30,7 @@ pub(super) fn tasks(
     let mut read = Vec::new();
     for (number, task) in tasks.iter().enumerate() {
         let fields =
-            Fields::read(&format!("task {}", number + 1), task, &TASK_FIELDS).map_err(invalid)?;
+            Fields::read(&format!("task {}", number + 1), task, TASK_FIELDS).map_err(invalid)?;
         unknown_fields(&fields.unknown, differences);
         read.push(fields.row);
     }
@@ -136,7 +123,7 @@ fn edges(row: &Row, names: &BTreeMap<String, String>) -> Result<Vec<Value>, Left
     };
     let mut edges = Vec::new();
     for condition in conditions {
-        let row = Fields::read("a condition", condition, &CONDITION_FIELDS).map_err(invalid)?.row;
+        let row = Fields::read("a condition", condition, CONDITION_FIELDS).map_err(invalid)?.row;
         let task = row.name("task").ok_or_else(|| invalid("a condition has no task"))?;
         let parent = names.get(&task);
         let parent = parent
