@@ -8,7 +8,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde_json::{Map, Value};
 
 use crate::error::{ValidationError, nearest};
 use crate::timing::Timing;
@@ -21,22 +21,13 @@ use crate::timing::duration;
 pub struct Annotations {
     /// The timings, in order. No two of them have the same key.
     pub timings: Vec<Timing>,
-    /// Retry settings.
-    pub retry: RetryAnnotation,
-    /// Job settings.
-    pub job: JobAnnotation,
-    /// Task settings.
-    pub task: TaskAnnotation,
-    /// Fire settings.
-    pub fire: FireAnnotation,
-    /// `@tags(ops, nightly)`: tags of the schedules and of their runs.
-    pub tags: Vec<String>,
-    /// `@expected(20m)`: duration after which a run is slower than expected.
-    pub expected_duration: Option<Duration>,
-    /// `@deadline(2h)`: time after its fire at which a run is late.
-    pub deadline: Option<Duration>,
-    /// `@run_timeout(3h)`: time after its start at which a run is cancelled.
-    pub run_timeout: Option<Duration>,
+    /// The title: `@job(Cleanup)`.
+    pub title: Option<String>,
+    /// Keys of the definition of a schedule, from `@job`, `@fire`, `@tags`, `@expected`, `@deadline`
+    /// and `@run_timeout`.
+    pub settings: Map<String, Value>,
+    /// Options of the statement, from `@retry` and `@task`, as in the definition of a schedule.
+    pub task: Map<String, Value>,
     /// If there is a timing: the text outside the annotations, on one line.
     pub text: String,
     /// Errors, in order. Their positions are in characters of the comment.
@@ -45,68 +36,46 @@ pub struct Annotations {
     pub shared_error: bool,
 }
 
+/// How an argument of an annotation is read, for a definition.
+type Read = fn(&Call, &str) -> Result<Option<Value>, ValidationError>;
+
+const LABEL: Read = |call, name| json(call.label(name));
+const BOOLEAN: Read = |call, name| json(call.boolean(name));
+const UP_TO_A_YEAR: Read = |call, name| length(call, name, Duration::ZERO, 365);
+
 /// `@retry(max_attempts: 3, interval: 60s, backoff: exponential, jitter: true)`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct RetryAnnotation {
-    /// Maximum number of failed attempts, 1 to 10000; the first attempt counts too.
-    pub max_attempts: Option<u32>,
-    /// Wait before the next attempt, up to 365 days.
-    pub interval: Option<Duration>,
-    /// `fixed` or `exponential`.
-    pub backoff: Option<String>,
-    /// Whether the wait is drawn at random between zero and the full wait.
-    pub jitter: Option<bool>,
-}
+const RETRY: &[(&str, Read)] = &[
+    ("max_attempts", |call, _| json(max_attempts(call))),
+    ("interval", UP_TO_A_YEAR),
+    ("backoff", |call, name| json(call.one_of(name, &["fixed", "exponential"]))),
+    ("jitter", BOOLEAN),
+];
 
-/// `@job("Nightly cleanup", category: "Ops")`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct JobAnnotation {
-    /// Free-text name: 1 to 512 bytes, no control character.
-    pub name: Option<String>,
-    /// Free-text category: 1 to 512 bytes.
-    pub category: Option<String>,
-}
+/// `@task(queue: etl, priority: high, …)`.
+const TASK: &[(&str, Read)] = &[
+    ("queue", LABEL),
+    ("priority", |call, name| json(call.one_of(name, PRIORITIES))),
+    ("group", LABEL),
+    ("concurrency_key", LABEL),
+    ("timeout", |call, name| length(call, name, Duration::from_millis(1), 365)),
+    ("mode", |call, name| json(call.one_of(name, &["transaction", "autocommit"]))),
+    ("isolation", |call, name| json(call.one_of(name, ISOLATIONS))),
+    ("at_most_once", BOOLEAN),
+    ("external", BOOLEAN),
+    ("store_params", BOOLEAN),
+    ("store_output", BOOLEAN),
+];
 
-/// `@task(queue: …, priority: …, group: …, concurrency_key: …, timeout: …, mode: …,
-/// isolation: …, at_most_once: …, external: …, store_params: …, store_output: …)`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct TaskAnnotation {
-    /// Queue: 1 to 128 letters, digits and `_.:-`.
-    pub queue: Option<String>,
-    /// Priority: `low`, `normal`, `high`, `critical` or `reserved`.
-    pub priority: Option<String>,
-    /// Group: 1 to 512 bytes.
-    pub group: Option<String>,
-    /// Concurrency key: 1 to 512 bytes.
-    pub concurrency_key: Option<String>,
-    /// Maximum run time of an attempt: more than 0, up to 365 days.
-    pub timeout: Option<Duration>,
-    /// Mode: `transaction` or `autocommit`.
-    pub mode: Option<String>,
-    /// Isolation level: `read_committed`, `repeatable_read` or `serializable`.
-    pub isolation: Option<String>,
-    /// Whether the statement is never started twice. Requires mode `autocommit`.
-    pub at_most_once: Option<bool>,
-    /// Whether the task has effects outside the database.
-    pub external: Option<bool>,
-    /// Whether the params of the finished task are stored.
-    pub store_params: Option<bool>,
-    /// Whether notices, result and plan of the finished task are stored.
-    pub store_output: Option<bool>,
-}
+const PRIORITIES: &[&str] = &["low", "normal", "high", "critical", "reserved"];
+const ISOLATIONS: &[&str] = &["read_committed", "repeatable_read", "serializable"];
 
-/// `@fire(overlap: skip, catch_up: 1, max_lateness: 1h, jitter: 30s)`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct FireAnnotation {
-    /// Treatment of a fire while a run is in progress: `skip`, `queue` or `allow`.
-    pub overlap: Option<String>,
-    /// Number of missed fires that are started late, 0 to 1000.
-    pub catch_up: Option<u32>,
-    /// Maximum delay of a missed fire that is started late, up to 365 days.
-    pub max_lateness: Option<Duration>,
-    /// Maximum random delay of a fire, up to a day.
-    pub jitter: Option<Duration>,
-}
+/// `@fire(overlap: queue, catch_up: 2, max_lateness: 1h, jitter: 30s)`.
+const FIRE: &[(&str, Read)] = &[
+    ("overlap", |call, name| json(call.one_of(name, &["skip", "queue", "allow"]))),
+    ("catch_up", |call, name| json(call.number(name, 0..=1_000))),
+    ("max_lateness", UP_TO_A_YEAR),
+    ("jitter", |call, name| length(call, name, Duration::ZERO, 1)),
+];
 
 /// Annotations that apply to all timings of a comment.
 const SHARED: &[&str] =
@@ -239,23 +208,35 @@ impl Annotations {
         }
         seen.push((call.word.clone(), call.at));
         match call.word.as_str() {
-            "retry" => self.retry = RetryAnnotation::read(call)?,
-            "job" => self.job = JobAnnotation::read(call)?,
-            "task" => self.task = TaskAnnotation::read(call)?,
-            "fire" => self.fire = FireAnnotation::read(call)?,
-            "expected" => self.expected_duration = Some(one_duration(call)?),
-            "deadline" => self.deadline = Some(one_duration(call)?),
-            "run_timeout" => self.run_timeout = Some(one_duration(call)?),
-            _ => self.tags = tags(call)?,
+            "retry" => {
+                let mut retry = settings(call, RETRY, &["attempts", "max_retries"])?;
+                let interval = retry.remove("interval");
+                self.task.extend(interval.map(|interval| ("retry_interval".to_owned(), interval)));
+                self.task.extend(retry);
+            }
+            "job" => self.take_job(call)?,
+            "task" => self.task.extend(task(call)?),
+            "fire" => self.settings.extend(settings(call, FIRE, &[])?),
+            "expected" => self.set("expected_duration", one_duration(call)?),
+            "tags" => {
+                // The database checks the tags.
+                call.only(&[])?;
+                let tags: Vec<&str> = call.positional().map(|arg| arg.value.as_str()).collect();
+                if !tags.is_empty() {
+                    self.set("tags", tags.into());
+                }
+            }
+            other => self.set(other, one_duration(call)?),
         }
         Ok(())
     }
 
     /// Checks settings that are valid separately but cannot be combined.
     fn validate_together(&mut self, seen: &[(String, usize)]) {
-        let again = self.retry.max_attempts.is_some_and(|attempts| attempts > 1);
+        let again = self.task.get("max_attempts").and_then(Value::as_u64) > Some(1);
+        let once = self.task.get("at_most_once") == Some(&Value::Bool(true));
         let retry = seen.iter().find(|(word, _)| word == "retry");
-        if let (Some((_, at)), Some(true), true) = (retry, self.task.at_most_once, again) {
+        if let (Some((_, at)), true) = (retry, once && again) {
             let problem = ValidationError::new(
                 *at,
                 "at_most_once and max_attempts above 1 cannot be combined",
@@ -265,6 +246,30 @@ impl Annotations {
             ));
             self.shared_error = true;
         }
+    }
+
+    fn set(&mut self, key: &str, value: Value) {
+        self.settings.insert(key.to_owned(), value);
+    }
+
+    /// Takes `@job("Cleanup", category: Ops)`.
+    fn take_job(&mut self, call: &Call) -> Result<(), ValidationError> {
+        call.only(&["category"])?;
+        let mut names = call.positional();
+        let title = names.next();
+        if let Some(second) = names.next() {
+            return Err(ValidationError::new(second.at, "@job takes only one name"));
+        }
+        if let Some(arg) = title
+            && (arg.value.contains(char::is_control) || !(1..=512).contains(&arg.value.len()))
+        {
+            return Err(ValidationError::new(arg.at, "invalid job name")
+                .hint("a job name has 1 to 512 bytes and no control character"));
+        }
+        let category = call.label("category")?;
+        self.title = title.map(|arg| arg.value.clone());
+        self.settings.extend(category.map(|it| ("category".to_owned(), it.into())));
+        Ok(())
     }
 
     fn take_timing(
@@ -283,14 +288,8 @@ impl Annotations {
     }
 }
 
-/// Returns the arguments of `@tags(…)`. The database checks them.
-fn tags(call: &Call) -> Result<Vec<String>, ValidationError> {
-    call.only(&[])?;
-    Ok(call.positional().map(|arg| arg.value.clone()).collect())
-}
-
 /// Returns the only argument of a call, a duration.
-fn one_duration(call: &Call) -> Result<Duration, ValidationError> {
+fn one_duration(call: &Call) -> Result<Value, ValidationError> {
     call.only(&[])?;
     let mut given = call.positional();
     let (Some(arg), None) = (given.next(), given.next()) else {
@@ -299,7 +298,7 @@ fn one_duration(call: &Call) -> Result<Duration, ValidationError> {
     };
     let length = duration::parse(&arg.value, arg.at)?;
     if (Duration::from_millis(1)..=days(365)).contains(&length) {
-        return Ok(length);
+        return Ok(seconds(length));
     }
     Err(ValidationError::new(arg.at, format!("@{} is out of range", call.word))
         .hint("expected a duration of up to 365 days"))
@@ -309,116 +308,77 @@ fn days(count: u64) -> Duration {
     Duration::from_secs(count * DAY_SECS)
 }
 
-fn small(number: Option<u64>) -> Option<u32> {
-    number.and_then(|number| u32::try_from(number).ok())
+fn seconds(span: Duration) -> Value {
+    format!("{} seconds", span.as_secs_f64()).into()
 }
 
-impl RetryAnnotation {
-    fn read(call: &Call) -> Result<Self, ValidationError> {
-        call.only_with_aliases(
-            &["max_attempts", "interval", "backoff", "jitter"],
-            &["attempts", "max_retries"],
-        )?;
-        call.no_positional()?;
-        Ok(Self {
-            max_attempts: Self::max_attempts(call)?,
-            interval: call.length("interval", Duration::ZERO..=days(365))?,
-            backoff: call.one_of("backoff", &["fixed", "exponential"])?,
-            jitter: call.boolean("jitter")?,
-        })
+fn json(
+    read: Result<Option<impl Into<Value>>, ValidationError>,
+) -> Result<Option<Value>, ValidationError> {
+    Ok(read?.map(Into::into))
+}
+
+fn length(
+    call: &Call,
+    name: &str,
+    from: Duration,
+    to_days: u64,
+) -> Result<Option<Value>, ValidationError> {
+    Ok(call.length(name, from..=days(to_days))?.map(seconds))
+}
+
+/// Reads the arguments of a call, which all have names.
+fn settings(
+    call: &Call,
+    known: &[(&str, Read)],
+    aliases: &[&str],
+) -> Result<Map<String, Value>, ValidationError> {
+    let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
+    call.only_with_aliases(&names, aliases)?;
+    call.no_positional()?;
+    let mut settings = Map::new();
+    for (name, read) in known {
+        settings.extend(read(call, name)?.map(|value| ((*name).to_owned(), value)));
     }
+    Ok(settings)
 }
 
-impl RetryAnnotation {
-    /// Reads the maximum number of failed attempts, for which there are three names.
-    fn max_attempts(call: &Call) -> Result<Option<u32>, ValidationError> {
-        let names = ["max_attempts", "attempts", "max_retries"];
-        let mut given: Vec<_> =
-            names.iter().filter_map(|name| Some((*name, call.named(name)?))).collect();
-        given.sort_by_key(|(_, arg)| arg.at);
-        match given[..] {
-            [] => Ok(None),
-            [("max_retries", _)] => {
-                Ok(small(call.number("max_retries", 0..=9_999)?).map(|retries| retries + 1))
-            }
-            [(name, _)] => Ok(small(call.number(name, 1..=10_000)?)),
-            [(first, _), (second, arg), ..] => {
-                let message = format!("{first} and {second} are the same setting");
-                Err(ValidationError::new(arg.at, message).hint("remove one of the two"))
-            }
+fn max_attempts(call: &Call) -> Result<Option<u64>, ValidationError> {
+    let names = ["max_attempts", "attempts", "max_retries"];
+    let mut given: Vec<_> =
+        names.iter().filter_map(|name| Some((*name, call.named(name)?))).collect();
+    given.sort_by_key(|(_, arg)| arg.at);
+    match given[..] {
+        [] => Ok(None),
+        [("max_retries", _)] => {
+            Ok(call.number("max_retries", 0..=9_999)?.map(|retries| retries + 1))
+        }
+        [(name, _)] => call.number(name, 1..=10_000),
+        [(first, _), (second, arg), ..] => {
+            let message = format!("{first} and {second} are the same setting");
+            Err(ValidationError::new(arg.at, message).hint("remove one of the two"))
         }
     }
 }
 
-impl JobAnnotation {
-    fn read(call: &Call) -> Result<Self, ValidationError> {
-        call.only(&["category"])?;
-        let mut names = call.positional();
-        let name = names.next().map(|arg| {
-            let plain = !arg.value.contains(char::is_control);
-            if plain && (1..=512).contains(&arg.value.len()) {
-                Ok(arg.value.clone())
-            } else {
-                Err(ValidationError::new(arg.at, "invalid job name")
-                    .hint("a job name has 1 to 512 bytes and no control character"))
-            }
-        });
-        if let Some(second) = names.next() {
-            return Err(ValidationError::new(second.at, "@job takes only one name"));
+fn task(call: &Call) -> Result<Map<String, Value>, ValidationError> {
+    let task = settings(call, TASK, &[])?;
+    if let Some(arg) = call.named("queue") {
+        let plain = |b: u8| b.is_ascii_alphanumeric() || b"_.:-".contains(&b);
+        if arg.value.len() > 128 || !arg.value.bytes().all(plain) {
+            return Err(ValidationError::new(arg.at, "invalid queue name")
+                .hint("a queue name has 1 to 128 letters, digits or any of _ . : -"));
         }
-        Ok(Self { name: name.transpose()?, category: call.label("category")? })
     }
-}
-
-impl TaskAnnotation {
-    fn read(call: &Call) -> Result<Self, ValidationError> {
-        let names = ["queue", "priority", "group", "concurrency_key"];
-        let execution = ["timeout", "mode", "isolation", "at_most_once", "external"];
-        call.only(&[&names[..], &execution[..], &["store_params", "store_output"]].concat())?;
-        call.no_positional()?;
-        let priorities = ["low", "normal", "high", "critical", "reserved"];
-        let task = Self {
-            queue: call.label("queue")?,
-            priority: call.one_of("priority", &priorities)?,
-            group: call.label("group")?,
-            concurrency_key: call.label("concurrency_key")?,
-            timeout: call.length("timeout", Duration::from_millis(1)..=days(365))?,
-            mode: call.one_of("mode", &["transaction", "autocommit"])?,
-            isolation: call
-                .one_of("isolation", &["read_committed", "repeatable_read", "serializable"])?,
-            at_most_once: call.boolean("at_most_once")?,
-            external: call.boolean("external")?,
-            store_params: call.boolean("store_params")?,
-            store_output: call.boolean("store_output")?,
-        };
-        if let (Some(arg), Some(queue)) = (call.named("queue"), &task.queue) {
-            let plain = |b: u8| b.is_ascii_alphanumeric() || b"_.:-".contains(&b);
-            if queue.len() > 128 || !queue.bytes().all(plain) {
-                return Err(ValidationError::new(arg.at, "invalid queue name")
-                    .hint("a queue name has 1 to 128 letters, digits or any of _ . : -"));
-            }
-        }
-        if let (Some(arg), Some(true)) = (call.named("at_most_once"), task.at_most_once)
-            && task.mode.as_deref() != Some("autocommit")
-        {
-            return Err(ValidationError::new(arg.at, "at_most_once requires mode autocommit")
-                .hint("add mode: autocommit, or remove at_most_once: in a transaction, a task has its effects exactly once"));
-        }
-        Ok(task)
+    let is = |name: &str, value: Value| task.get(name) == Some(&value);
+    if let Some(arg) = call.named("at_most_once")
+        && is("at_most_once", true.into())
+        && !is("mode", "autocommit".into())
+    {
+        return Err(ValidationError::new(arg.at, "at_most_once requires mode autocommit")
+            .hint("add mode: autocommit, or remove at_most_once: in a transaction, a task has its effects exactly once"));
     }
-}
-
-impl FireAnnotation {
-    fn read(call: &Call) -> Result<Self, ValidationError> {
-        call.only(&["overlap", "catch_up", "max_lateness", "jitter"])?;
-        call.no_positional()?;
-        Ok(Self {
-            overlap: call.one_of("overlap", &["skip", "queue", "allow"])?,
-            catch_up: small(call.number("catch_up", 0..=1_000)?),
-            max_lateness: call.length("max_lateness", Duration::ZERO..=days(365))?,
-            jitter: call.length("jitter", Duration::ZERO..=days(1))?,
-        })
-    }
+    Ok(task)
 }
 
 #[cfg(test)]

@@ -6,13 +6,12 @@
 //! are.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use conninfo::GenericClient;
 use queue::QueueError;
 use queue::row::{FromRow, from_row};
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 use tokio_postgres::Transaction;
 use tokio_postgres::types::Type;
 
@@ -187,69 +186,23 @@ fn rejection(procedure: &Procedure, of_that_name: usize) -> Option<(String, Stri
 }
 
 fn desired(procedure: &Procedure, annotated: &Annotations) -> Vec<DesiredSchedule> {
-    let Annotations {
-        retry,
-        job,
-        task,
-        fire,
-        tags,
-        text,
-        expected_duration,
-        deadline,
-        run_timeout,
-        ..
-    } = annotated;
-    let title_and_text = [job.name.as_deref().unwrap_or_default(), text];
-    let description = title_and_text.into_iter().filter(|it| !it.is_empty()).collect::<Vec<_>>();
-    let description = description.join(": ");
-    let seconds = |span: Duration| json!(format!("{} seconds", span.as_secs_f64()));
-    let options = document([
-        ("max_attempts", retry.max_attempts.map(Value::from)),
-        ("retry_interval", retry.interval.map(seconds)),
-        ("backoff", retry.backoff.clone().map(Value::from)),
-        ("jitter", retry.jitter.map(Value::from)),
-        ("queue", task.queue.clone().map(Value::from)),
-        ("priority", task.priority.clone().map(Value::from)),
-        ("group", task.group.clone().map(Value::from)),
-        ("concurrency_key", task.concurrency_key.clone().map(Value::from)),
-        ("timeout", task.timeout.map(seconds)),
-        ("mode", task.mode.clone().map(Value::from)),
-        ("isolation", task.isolation.clone().map(Value::from)),
-        ("at_most_once", task.at_most_once.map(Value::from)),
-        ("external", task.external.map(Value::from)),
-        ("store_params", task.store_params.map(Value::from)),
-        ("store_output", task.store_output.map(Value::from)),
-    ]);
-    let definition = |timing: &crate::Timing| {
-        document([
-            ("name", Some(format!("{}/{}", procedure.name, timing.key()).into())),
-            ("timing", Some(timing.to_string().into())),
-            ("statement", Some(procedure.statement.clone().into())),
-            ("task", Some(options.clone())),
-            ("description", (!description.is_empty()).then(|| description.clone().into())),
-            ("category", job.category.clone().map(Value::from)),
-            ("overlap", fire.overlap.clone().map(Value::from)),
-            ("catch_up", fire.catch_up.map(Value::from)),
-            ("max_lateness", fire.max_lateness.map(seconds)),
-            ("jitter", fire.jitter.map(seconds)),
-            ("expected_duration", expected_duration.map(seconds)),
-            ("deadline", deadline.map(seconds)),
-            ("run_timeout", run_timeout.map(seconds)),
-            ("tags", (!tags.is_empty()).then(|| json!(tags))),
-        ])
+    let Annotations { timings, title, settings, task, text, .. } = annotated;
+    let texts = [title.as_deref().unwrap_or_default(), text].into_iter();
+    let description = texts.filter(|it| !it.is_empty()).collect::<Vec<_>>().join(": ");
+    let one = |timing: &crate::Timing| {
+        let mut definition = settings.clone();
+        let mut set = |key: &str, value: Value| definition.insert(key.to_owned(), value);
+        set("name", format!("{}/{}", procedure.name, timing.key()).into());
+        set("timing", timing.to_string().into());
+        set("statement", procedure.statement.as_str().into());
+        set("task", task.clone().into());
+        if !description.is_empty() {
+            set("description", description.as_str().into());
+        }
+        let (declared_as, definition) = (procedure.name.clone(), definition.into());
+        DesiredSchedule { declared_as, definition }
     };
-    let timings = annotated.timings.iter();
-    timings
-        .map(|timing| DesiredSchedule {
-            declared_as: procedure.name.clone(),
-            definition: definition(timing),
-        })
-        .collect()
-}
-
-fn document<const N: usize>(fields: [(&str, Option<Value>); N]) -> Value {
-    let there = fields.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
-    Value::Object(there.collect::<Map<_, _>>())
+    timings.iter().map(one).collect()
 }
 
 /// Waits until no other session reconciles, and keeps others from it until the end of the transaction.
