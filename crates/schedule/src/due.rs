@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
 
 use crate::timing::cadence::Cadence;
 
@@ -25,7 +26,7 @@ pub struct CatchUpPolicy {
 }
 
 /// Due and missed fires.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DueFires {
     /// Fires to start now, in ascending order.
     pub fires: Vec<Timestamp>,

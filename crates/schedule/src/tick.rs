@@ -134,12 +134,8 @@ from_row! {
 #[derive(Debug, Default, Serialize)]
 struct FirePlan {
     id: i64,
-    fires: Vec<Timestamp>,
-    next_fire_at: Option<Timestamp>,
-    missed: u64,
-    missed_from: Option<Timestamp>,
-    missed_to: Option<Timestamp>,
-    uncounted: bool,
+    #[serde(flatten)]
+    due: DueFires,
     failure: Option<String>,
     postponed: Option<String>,
     error: Option<String>,
@@ -196,7 +192,8 @@ fn without_fires(plan: FirePlan, error: &QueueError, pass: &mut TickSummary) -> 
         return FirePlan { id: plan.id, postponed: Some(message), ..FirePlan::default() };
     }
     pass.errors += 1;
-    FirePlan { fires: Vec::new(), delays: Vec::new(), failure: Some(message), ..plan }
+    let due = DueFires { fires: Vec::new(), ..plan.due };
+    FirePlan { due, delays: Vec::new(), failure: Some(message), ..plan }
 }
 
 /// Locks due schedules, and returns a plan for each.
@@ -236,7 +233,7 @@ async fn apply_plans(
         pass.skipped += u64::from(column::<i32>(&row, "skipped")?.cast_unsigned());
     }
     for plan in plans {
-        pass.missed += plan.missed;
+        pass.missed += plan.due.missed;
         pass.errors += u64::from(plan.error.is_some());
         pass.delays.extend(&plan.delays);
     }
@@ -257,20 +254,10 @@ fn plan(taken: &DueSchedule) -> FirePlan {
         Ok(Timing::Scheduled(cadence)) => {
             let first = taken.next_fire_at.or_else(|| cadence.next_fire(taken.planned_from));
             let Some(first) = first else { return plan };
-            let DueFires { fires, missed, missed_from, missed_to, next_fire_at, uncounted } =
-                due(&cadence, first, taken.now, taken.policy);
-            let delays = fires.iter().map(|fire_at| taken.now.duration_since(*fire_at));
+            let due = due(&cadence, first, taken.now, taken.policy);
+            let delays = due.fires.iter().map(|fire_at| taken.now.duration_since(*fire_at));
             let delays = delays.filter_map(|delay| Duration::try_from(delay).ok()).collect();
-            FirePlan {
-                fires,
-                missed,
-                missed_from,
-                missed_to,
-                next_fire_at,
-                uncounted,
-                delays,
-                ..plan
-            }
+            FirePlan { due, delays, ..plan }
         }
     }
 }
