@@ -26,6 +26,7 @@ use toml::de::{DeTable, DeValue};
 
 pub(crate) use check::check;
 pub(crate) use schedule::Schedule;
+use section::{BOOLEAN, ELSEWHERE, LABEL, METADATA, Read, SPAN, TAGS, TEXT, json};
 use section::{Errors, Key, Section, job_name, json_value, kind, start};
 
 /// The declarations of one file.
@@ -136,21 +137,14 @@ impl<'a> Reader<'a> {
         let name = job_name(key.get_ref()).map_err(|reason| ValidationError::new(at, reason));
         let name = self.errors.note(name).unwrap_or_else(|| key.get_ref().to_string());
         let section = Section::of(format!("job \"{name}\""), at, value, self.errors)?;
-        let defaults = TASK_OPTION_KEYS.into_iter().filter(|key| *key != "at_most_once");
-        let keys: Vec<&str> = JOB_KEYS.into_iter().chain(defaults).collect();
-        section.only_with_aliases(&keys, &MAX_ATTEMPTS_ALIASES);
+        let defaults = TASK_OPTIONS.iter().filter(|(key, _)| *key != "at_most_once");
+        section.only_with_aliases(JOB_KEYS.iter().chain(defaults), &MAX_ATTEMPTS_ALIASES);
         let mut document = Map::new();
         document.insert("name".to_owned(), json!(name));
-        section.put(&mut document, "description", section.text("description"));
-        section.put(&mut document, "category", section.text("category"));
-        section.put(&mut document, "frequency", section.text("frequency"));
-        section.put(&mut document, "priority", section.enum_value::<Priority>("priority"));
-        section.put(&mut document, "enabled", section.boolean("enabled"));
-        durations(&section, &mut document);
-        labels(&section, &mut document);
-        // The priority is a property of the job itself, which runs of several jobs compare.
+        section.put_all(&mut document, &JOB_KEYS);
         let mut defaults = options(&section);
-        defaults.remove("priority");
+        // The priority is a property of the job itself, which runs of several jobs compare.
+        document.extend(defaults.remove_entry("priority"));
         let (mut tasks, mut documents, mut files) = (vec![], vec![], vec![]);
         for (key, value) in section.tables("task", self.text) {
             let Some(read) = self.task(&name, key, value, &defaults) else { continue };
@@ -176,8 +170,7 @@ impl<'a> Reader<'a> {
         );
         let context = format!("task \"{name}\" of job \"{job}\"");
         let section = Section::of(context, at, value, self.errors)?;
-        let keys = [&TASK_KEYS[..], &TASK_OPTION_KEYS[..]].concat();
-        section.only_with_aliases(&keys, &MAX_ATTEMPTS_ALIASES);
+        section.only_with_aliases(TASK_KEYS.iter().chain(&TASK_OPTIONS), &MAX_ATTEMPTS_ALIASES);
         let (statement, file) = section.note(self.statement(&section)).unwrap_or_default();
         let (after, parents) = section.note(parents(&section)).unwrap_or_default();
         let mut document = options(&section);
@@ -187,18 +180,8 @@ impl<'a> Reader<'a> {
         }
         document.insert("name".to_owned(), json!(name));
         document.insert("statement".to_owned(), json!(statement));
-        section.put(&mut document, "description", section.text("description"));
-        section.put(&mut document, "enabled", section.boolean("enabled"));
-        let expected = section.span("expected_duration", false);
-        section.put(&mut document, "expected_duration", expected);
-        section.put(&mut document, "params", params(&section));
-        section.put(&mut document, "jitter", section.boolean("jitter"));
-        section.put(&mut document, "ignore_failure", section.boolean("ignore_failure"));
-        section.put(&mut document, "approval", section.boolean("approval"));
-        section.put(&mut document, "approval_note", section.text("approval_note"));
-        section.put(&mut document, "join", section.enum_value::<JoinMode>("join"));
+        section.put_all(&mut document, &TASK_KEYS);
         section.put(&mut document, "after", Ok(after));
-        labels(&section, &mut document);
         section.note(check_at_most_once(&section, &document));
         let task = Task { name: name.to_owned(), at, parents };
         Some(ReadTask { task, document: Value::Object(document), file })
@@ -239,36 +222,36 @@ struct ReadTask {
 }
 
 /// Keys of a job, besides the defaults for its tasks.
-const JOB_KEYS: [&str; 10] = [
-    "description",
-    "category",
-    "frequency",
-    "enabled",
-    "task",
-    "tags",
-    "metadata",
-    "expected_duration",
-    "deadline",
-    "run_timeout",
+const JOB_KEYS: [(&str, Read); 10] = [
+    ("description", TEXT),
+    ("category", TEXT),
+    ("frequency", TEXT),
+    ("enabled", BOOLEAN),
+    ("task", ELSEWHERE),
+    ("tags", TAGS),
+    ("metadata", METADATA),
+    ("expected_duration", SPAN),
+    ("deadline", SPAN),
+    ("run_timeout", SPAN),
 ];
 
 /// Keys with the options of a statement, in a job or in a schedule.
-const TASK_OPTION_KEYS: [&str; 15] = [
-    "queue",
-    "priority",
-    "group",
-    "concurrency_key",
-    "max_attempts",
-    "retry_interval",
-    "backoff",
-    "timeout",
-    "mode",
-    "isolation",
-    "at_most_once",
-    "external",
-    "run_as",
-    "store_params",
-    "store_output",
+const TASK_OPTIONS: [(&str, Read); 15] = [
+    ("queue", |it, key| json(it.queue(key))),
+    ("priority", |it, key| json(it.enum_value::<Priority>(key))),
+    ("group", LABEL),
+    ("concurrency_key", LABEL),
+    ("max_attempts", |it, _| json(max_attempts(it))),
+    ("retry_interval", |it, key| json(it.span(key, true))),
+    ("backoff", |it, key| json(it.enum_value::<Backoff>(key))),
+    ("timeout", SPAN),
+    ("mode", |it, key| json(it.enum_value::<Mode>(key))),
+    ("isolation", |it, key| json(it.enum_value::<Isolation>(key))),
+    ("at_most_once", BOOLEAN),
+    ("external", BOOLEAN),
+    ("run_as", LABEL),
+    ("store_params", BOOLEAN),
+    ("store_output", BOOLEAN),
 ];
 
 /// Other keys for the number of attempts: `attempts` is the same number as `max_attempts`, and
@@ -276,54 +259,26 @@ const TASK_OPTION_KEYS: [&str; 15] = [
 const MAX_ATTEMPTS_ALIASES: [&str; 2] = ["attempts", "max_retries"];
 
 /// Further keys of a task of a job.
-const TASK_KEYS: [&str; 14] = [
-    "approval",
-    "approval_note",
-    "expected_duration",
-    "description",
-    "enabled",
-    "statement",
-    "statement_file",
-    "params",
-    "jitter",
-    "ignore_failure",
-    "join",
-    "after",
-    "tags",
-    "metadata",
+const TASK_KEYS: [(&str, Read); 14] = [
+    ("approval", BOOLEAN),
+    ("approval_note", TEXT),
+    ("expected_duration", SPAN),
+    ("description", TEXT),
+    ("enabled", BOOLEAN),
+    ("statement", ELSEWHERE),
+    ("statement_file", ELSEWHERE),
+    ("params", |it, _| params(it)),
+    ("jitter", BOOLEAN),
+    ("ignore_failure", BOOLEAN),
+    ("join", |it, key| json(it.enum_value::<JoinMode>(key))),
+    ("after", ELSEWHERE),
+    ("tags", TAGS),
+    ("metadata", METADATA),
 ];
-
-/// Adds the expected duration, the deadline and the timeout of runs.
-fn durations(section: &Section<'_>, document: &mut Map<String, Value>) {
-    for key in ["expected_duration", "deadline", "run_timeout"] {
-        section.put(document, key, section.span(key, false));
-    }
-}
-
-/// Adds tags and metadata.
-fn labels(section: &Section<'_>, document: &mut Map<String, Value>) {
-    let wrong = "metadata must be a table, for example { owner = \"bi\" }";
-    section.put(document, "tags", section.strings("tags"));
-    section.put(document, "metadata", section.object("metadata", wrong));
-}
 
 fn options(section: &Section<'_>) -> Map<String, Value> {
     let mut document = Map::new();
-    section.put(&mut document, "queue", section.queue("queue"));
-    section.put(&mut document, "priority", section.enum_value::<Priority>("priority"));
-    section.put(&mut document, "group", section.label("group"));
-    section.put(&mut document, "concurrency_key", section.label("concurrency_key"));
-    section.put(&mut document, "max_attempts", max_attempts(section));
-    section.put(&mut document, "retry_interval", section.span("retry_interval", true));
-    section.put(&mut document, "backoff", section.enum_value::<Backoff>("backoff"));
-    section.put(&mut document, "timeout", section.span("timeout", false));
-    section.put(&mut document, "mode", section.enum_value::<Mode>("mode"));
-    section.put(&mut document, "isolation", section.enum_value::<Isolation>("isolation"));
-    section.put(&mut document, "at_most_once", section.boolean("at_most_once"));
-    section.put(&mut document, "external", section.boolean("external"));
-    section.put(&mut document, "run_as", section.label("run_as"));
-    section.put(&mut document, "store_params", section.boolean("store_params"));
-    section.put(&mut document, "store_output", section.boolean("store_output"));
+    section.put_all(&mut document, &TASK_OPTIONS);
     document
 }
 

@@ -9,34 +9,33 @@ use serde_json::{Map, Value, json};
 use toml::Spanned;
 use toml::de::DeValue;
 
-use super::section::{Key, Section, start};
-use super::{
-    MAX_ATTEMPTS_ALIASES, Reader, TASK_OPTION_KEYS, check_at_most_once, durations, labels, options,
-    params,
+use super::section::{
+    BOOLEAN, ELSEWHERE, Key, METADATA, Read, SPAN, Section, TAGS, TEXT, json, start,
 };
+use super::{MAX_ATTEMPTS_ALIASES, Reader, TASK_OPTIONS, check_at_most_once, options, params};
 
-const SCHEDULE_KEYS: [&str; 18] = [
-    "timing",
-    "job",
-    "jobs",
-    "statement",
-    "statement_file",
-    "params",
-    "description",
-    "category",
-    "enabled",
-    "overlap",
-    "catch_up",
-    "max_lateness",
-    "jitter",
-    "expected_duration",
-    "deadline",
-    "run_timeout",
-    "tags",
-    "metadata",
+const SCHEDULE_KEYS: [(&str, Read); 18] = [
+    ("timing", ELSEWHERE),
+    ("job", ELSEWHERE),
+    ("jobs", ELSEWHERE),
+    ("statement", ELSEWHERE),
+    ("statement_file", ELSEWHERE),
+    ("params", ELSEWHERE),
+    ("description", TEXT),
+    ("category", TEXT),
+    ("enabled", BOOLEAN),
+    ("overlap", |it, key| json(it.enum_value::<Overlap>(key))),
+    ("catch_up", |it, key| json(it.whole(key, 0..=1000))),
+    ("max_lateness", |it, key| json(it.span(key, true))),
+    ("jitter", |it, key| json(it.jitter(key))),
+    ("expected_duration", SPAN),
+    ("deadline", SPAN),
+    ("run_timeout", SPAN),
+    ("tags", TAGS),
+    ("metadata", METADATA),
 ];
 
-/// Keys of a statement that a schedule of jobs cannot have, in addition to [`TASK_OPTION_KEYS`].
+/// Keys of a statement that a schedule of jobs cannot have, in addition to [`TASK_OPTIONS`].
 const STATEMENT_KEYS: [&str; 4] = ["statement", "statement_file", "description", "category"];
 
 /// A schedule, and its offset in the file.
@@ -61,24 +60,16 @@ impl<'a> Reader<'a> {
                 ValidationError::new(at, format!("a schedule's name: {reason}"))
             }));
         let section = Section::of(format!("schedule \"{name}\""), at, value, self.errors)?;
-        let keys = [&SCHEDULE_KEYS[..], &TASK_OPTION_KEYS[..]].concat();
-        section.only_with_aliases(&keys, &MAX_ATTEMPTS_ALIASES);
+        let keys = SCHEDULE_KEYS.iter().chain(&TASK_OPTIONS);
+        section.only_with_aliases(keys, &MAX_ATTEMPTS_ALIASES);
         let mut document = Map::new();
         document.insert("name".to_owned(), json!(name));
         section.put(&mut document, "timing", timing(self.text, &section).map(Some));
-        for key in ["description", "category"] {
-            section.put(&mut document, key, section.text(key));
-        }
-        section.put(&mut document, "enabled", section.boolean("enabled"));
-        section.put(&mut document, "overlap", section.enum_value::<Overlap>("overlap"));
-        section.put(&mut document, "catch_up", section.whole("catch_up", 0..=1000));
-        section.put(&mut document, "max_lateness", section.span("max_lateness", true));
-        section.put(&mut document, "jitter", section.jitter("jitter"));
-        durations(&section, &mut document);
-        labels(&section, &mut document);
+        section.put_all(&mut document, &SCHEDULE_KEYS);
         let file = match section.note(jobs(&section))? {
             Some(jobs) => {
-                let options = TASK_OPTION_KEYS.into_iter().chain(MAX_ATTEMPTS_ALIASES);
+                let options =
+                    TASK_OPTIONS.map(|(key, _)| key).into_iter().chain(MAX_ATTEMPTS_ALIASES);
                 let stray = STATEMENT_KEYS.into_iter().chain(options);
                 if let Some(key) = stray.into_iter().find(|key| section.get(key).is_some()) {
                     let wrong = format!("{key} is an option of a statement, not of jobs");

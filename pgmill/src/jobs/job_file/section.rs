@@ -17,6 +17,27 @@ use crate::args::jitter;
 
 pub(super) type Key<'a> = Spanned<Cow<'a, str>>;
 
+/// How the value of a key is read, for a document.
+pub(super) type Read = fn(&Section<'_>, &str) -> Result<Option<Value>, ValidationError>;
+
+pub(super) const TEXT: Read = |it, key| json(it.text(key));
+pub(super) const LABEL: Read = |it, key| json(it.label(key));
+pub(super) const BOOLEAN: Read = |it, key| json(it.boolean(key));
+/// A duration greater than zero.
+pub(super) const SPAN: Read = |it, key| json(it.span(key, false));
+pub(super) const TAGS: Read = |it, key| json(it.strings(key));
+pub(super) const METADATA: Read =
+    |it, key| it.object(key, "metadata must be a table, for example { owner = \"bi\" }");
+/// The key is known, and read by other code.
+pub(super) const ELSEWHERE: Read = |_, _| Ok(None);
+
+/// Returns a value that was read as JSON.
+pub(super) fn json<T: Serialize>(
+    read: Result<Option<T>, ValidationError>,
+) -> Result<Option<Value>, ValidationError> {
+    Ok(read?.and_then(|value| serde_json::to_value(value).ok()))
+}
+
 /// The errors of a file. All of them are reported, so the reader continues after an error.
 #[derive(Default)]
 pub(super) struct Errors(RefCell<Vec<ValidationError>>);
@@ -96,12 +117,20 @@ impl<'a> Section<'a> {
 
     /// Records the unknown keys of the table as errors.
     pub(super) fn only(&self, known: &[&str]) {
-        self.only_with_aliases(known, &[]);
+        self.only_known(known, &[]);
     }
 
     /// Like [`Section::only`], but also accepts the aliases. The hints of the errors do not list
     /// them.
-    pub(super) fn only_with_aliases(&self, known: &[&str], aliases: &[&str]) {
+    pub(super) fn only_with_aliases<'k>(
+        &self,
+        known: impl Iterator<Item = &'k (&'static str, Read)>,
+        aliases: &[&str],
+    ) {
+        self.only_known(&known.map(|(key, _)| *key).collect::<Vec<_>>(), aliases);
+    }
+
+    fn only_known(&self, known: &[&str], aliases: &[&str]) {
         let accepted = |key: &str| known.contains(&key) || aliases.contains(&key);
         for key in self.table.keys().filter(|key| !accepted(key.get_ref().as_ref())) {
             let message = format!("unknown key \"{}\"", key.get_ref());
@@ -251,6 +280,13 @@ impl<'a> Section<'a> {
         let mut entries: Vec<_> = table.map_or_else(Vec::new, |table| table.iter().collect());
         entries.sort_by_key(|(key, _)| start(text, key));
         entries
+    }
+
+    /// Adds the values of these keys to a document.
+    pub(super) fn put_all(&self, document: &mut Map<String, Value>, keys: &[(&str, Read)]) {
+        for (key, read) in keys {
+            self.put(document, key, read(self, key));
+        }
     }
 
     /// Adds a value to a document, if present; records its error if there is one.
