@@ -147,10 +147,15 @@ impl Output {
 
     /// Prints the document with `--json`, else the text, whose control characters are escaped.
     pub(crate) fn answer(&self, document: impl Serialize, text: impl AsRef<str>) -> Exit {
+        self.shown(&document, || visible(text.as_ref()))
+    }
+
+    /// Prints the document with `--json`, else the text.
+    pub(crate) fn shown(&self, document: &impl Serialize, text: impl FnOnce() -> String) -> Exit {
         if self.json {
-            self.document(&document)?;
+            self.document(document)?;
         } else {
-            self.text(&visible(text.as_ref()))?;
+            self.text(&text())?;
         }
         Ok(exit::OK)
     }

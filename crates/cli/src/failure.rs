@@ -98,6 +98,12 @@ impl Failure {
         Self { hint: Some(hint.into()), ..self }
     }
 
+    /// Adds a hint, if there is one.
+    #[must_use]
+    pub fn maybe_hint(self, hint: Option<impl Into<String>>) -> Self {
+        Self { hint: hint.map(Into::into).or(self.hint), ..self }
+    }
+
     /// If the failure has no code of its own, makes it a usage error.
     #[must_use]
     pub fn or_usage(self) -> Self {

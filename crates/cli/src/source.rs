@@ -76,11 +76,7 @@ impl Source {
     /// Converts an error in this file to a usage error with its location.
     #[must_use]
     pub fn to_failure(&self, error: ValidationError) -> Failure {
-        let failure = Failure::usage(error.message).at(&self.location(error.at));
-        match error.hint {
-            Some(hint) => failure.hint(hint),
-            None => failure,
-        }
+        Failure::usage(error.message).at(&self.location(error.at)).maybe_hint(error.hint)
     }
 }
 

@@ -41,9 +41,6 @@ pub(super) fn period(active: OrOff<(Time, Time)>, zone: &str) -> Option<ActivePe
 fn with_similar_zone(error: QueueError, zone: &str) -> Failure {
     let unknown_zone =
         error.sqlstate() == Some(&SqlState::INVALID_PARAMETER_VALUE) && error.hint().is_none();
-    let failure = Failure::from(error);
-    match similar_zone(zone).filter(|_| unknown_zone) {
-        Some(similar) => failure.hint(format!("did you mean {similar}?")),
-        None => failure,
-    }
+    let similar = similar_zone(zone).filter(|_| unknown_zone);
+    Failure::from(error).maybe_hint(similar.map(|similar| format!("did you mean {similar}?")))
 }

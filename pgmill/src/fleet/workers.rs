@@ -103,14 +103,9 @@ async fn drain(client: &mut Client, out: &Output, args: &DrainArgs) -> Exit {
     Ok(if gone { exit::NOT_FOUND } else { exit::OK })
 }
 
-fn report(out: &Output, args: &DrainArgs, results: &[(&Worker, &str)]) -> Result<(), Failure> {
-    if out.json {
-        let workers: Vec<_> = results
-            .iter()
-            .map(|(worker, result)| json!({ "id": worker.id, "host": worker.host, "result": result }))
-            .collect();
-        return out.document(&json!({ "dry_run": args.dry_run, "workers": workers }));
-    }
+fn report(out: &Output, args: &DrainArgs, results: &[(&Worker, &str)]) -> Exit {
+    let json = |(worker, result): &(&Worker, &str)| json!({ "id": worker.id, "host": worker.host, "result": result });
+    let workers: Vec<_> = results.iter().map(json).collect();
     let mut lines: Vec<String> = results
         .iter()
         .map(|(worker, result)| {
@@ -128,7 +123,8 @@ fn report(out: &Output, args: &DrainArgs, results: &[(&Worker, &str)]) -> Result
     if args.dry_run.is_set() {
         lines.push("dry run: nothing was changed".to_owned());
     }
-    out.text(&lines.join("\n"))
+    let document = json!({ "dry_run": args.dry_run, "workers": workers });
+    out.shown(&document, || lines.join("\n"))
 }
 
 /// Returns the only worker whose id has this prefix, ignoring dashes and case.

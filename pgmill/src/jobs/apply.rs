@@ -224,13 +224,9 @@ fn dependency_failure(place: &str, error: QueueError) -> Failure {
     let circle = error.refused();
     let failure = Failure::from(error).at(place);
     // Other dependencies of the cycle may come from earlier files: apply does not remove them.
-    if circle {
-        failure.hint(
-            "pgmill dependency list shows the existing ones; pgmill dependency remove removes one.",
-        )
-    } else {
-        failure
-    }
+    failure.maybe_hint(circle.then_some(
+        "pgmill dependency list shows the existing ones; pgmill dependency remove removes one.",
+    ))
 }
 
 /// Adds the location of the task, which the server reports as the column of the error.
@@ -259,11 +255,7 @@ fn sql_failure(source: &Source, error: QueueError) -> Failure {
         }
     };
     let message = format!("{error}{}", context.unwrap_or_default());
-    let failure = Failure::new(exit::REFUSED, message).at(&place);
-    match db.hint() {
-        Some(hint) => failure.hint(hint),
-        None => failure,
-    }
+    Failure::new(exit::REFUSED, message).at(&place).maybe_hint(db.hint())
 }
 
 async fn prune_all(

@@ -38,18 +38,14 @@ pub(super) async fn show(client: &Client, out: &Output, names: &[String]) -> Exi
         Failure::new(exit::REFUSED, format!("dependency cycle: {path}"))
             .hint("pgmill lineage shows the job or dependency of each edge.")
     })?;
-    if !out.json {
-        out.text(&format_merged(out, &jobs, &merged))?;
-        return Ok(exit::OK);
-    }
     for head in jobs.iter_mut().filter_map(Value::as_object_mut) {
         head.remove("tasks");
     }
-    out.document(&json!({
+    let document = json!({
         "jobs": jobs, "tasks": merged.tasks, "edges": merged.edges,
         "dropped": merged.dropped, "params": merged.params, "disabled": merged.disabled,
-    }))?;
-    Ok(exit::OK)
+    });
+    out.shown(&document, || format_merged(out, &jobs, &merged))
 }
 
 fn format_merged(out: &Output, jobs: &[Value], merged: &Merged) -> String {

@@ -41,26 +41,19 @@ pub(crate) async fn cancel_runs(
         Ok(answers)
     })
     .await?;
-    if out.json {
-        let answers: Vec<_> = answers
-            .iter()
-            .map(|(run, answer)| json!({ "run_id": run, "result": json_word(answer) }))
-            .collect();
-        out.document(&json!({ "dry_run": dry_run, "kill": kill, "runs": answers }))?;
-    } else {
-        for (run, answer) in &answers {
-            out.text(&match answer.as_str() {
-                "cancelling" => {
-                    format!("run {run} {} cancelled", dry_run.or("would be", "is being"))
-                }
-                "not found" => format!("there is no run {run}"),
-                state => format!("run {run} has already ended: {state}"),
-            })?;
-        }
-        if answers.is_empty() {
-            out.text("no run is in progress")?;
-        }
-    }
+    let result =
+        |(run, answer): &(RunId, String)| json!({ "run_id": run, "result": json_word(answer) });
+    let results: Vec<_> = answers.iter().map(result).collect();
+    let line = |(run, answer): &(RunId, String)| match answer.as_str() {
+        "cancelling" => format!("run {run} {} cancelled", dry_run.or("would be", "is being")),
+        "not found" => format!("there is no run {run}"),
+        state => format!("run {run} has already ended: {state}"),
+    };
+    let lines = match answers.iter().map(line).collect::<Vec<_>>() {
+        none if none.is_empty() => "no run is in progress".to_owned(),
+        lines => lines.join("\n"),
+    };
+    out.answer(json!({ "dry_run": dry_run, "kill": kill, "runs": results }), lines)?;
     let missing = answers.iter().any(|(_, answer)| answer == "not found");
     Ok(if missing { exit::NOT_FOUND } else { exit::OK })
 }

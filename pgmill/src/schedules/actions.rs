@@ -137,12 +137,8 @@ async fn declare_one(
             task.remove("params");
         }
         runnable(&statement).map_err(|(at, error)| {
-            let failure =
-                Failure::usage(format!("--statement, byte {}: {}", at + 1, error.message));
-            match error.hint {
-                Some(hint) => failure.hint(hint),
-                None => failure,
-            }
+            let message = format!("--statement, byte {}: {}", at + 1, error.message);
+            Failure::usage(message).maybe_hint(error.hint)
         })?;
     }
     for (field, what) in [("description", "a description"), ("task", "a mode")] {

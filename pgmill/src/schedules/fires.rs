@@ -72,11 +72,8 @@ pub(super) async fn next(client: &Client, out: &Output, args: &ScheduleNext) -> 
 pub(super) fn parse(timing: &str) -> Result<Timing, Failure> {
     Timing::parse(timing).map_err(|error| {
         let caret = format!("{timing}\n{}^", " ".repeat(error.at));
-        let failure = Failure::usage(format!("timing: {}\n{caret}", error.message));
-        match error.hint {
-            Some(hint) => failure.hint(hint),
-            None => failure,
-        }
+        let message = format!("timing: {}\n{caret}", error.message);
+        Failure::usage(message).maybe_hint(error.hint)
     })
 }
 
@@ -105,22 +102,13 @@ pub(crate) async fn test_schedule(
 /// As [`test_schedule`].
 pub(super) async fn test(client: &mut Client, out: &Output, name: &str) -> Exit {
     let it = test_schedule(client, name).await?.ok_or_else(|| missing(name))?;
-    if out.json {
-        out.document(&it)?;
-        return Ok(exit::OK);
-    }
-    let TestResult { would_fire, reason, pending_rows, oldest_row_age_seconds, next_fire_at } = it;
     let (word, tone) =
-        if would_fire { ("would fire", Tone::Success) } else { ("would not fire", Tone::Plain) };
-    out.text(&format!("{}: {}", out.paint(word, tone), visible(&reason)))?;
-    if let Some(rows) = pending_rows {
-        out.text(&format!("pending rows: {rows}"))?;
-    }
-    if let Some(seconds) = oldest_row_age_seconds {
-        out.text(&format!("oldest row: {} old", span(seconds)))?;
-    }
-    if let Some(at) = next_fire_at {
-        out.text(&format!("next fire: {}", local_time(at)))?;
-    }
-    Ok(exit::OK)
+        if it.would_fire { ("would fire", Tone::Success) } else { ("would not fire", Tone::Plain) };
+    let lines = [
+        Some(format!("{}: {}", out.paint(word, tone), visible(&it.reason))),
+        it.pending_rows.map(|rows| format!("pending rows: {rows}")),
+        it.oldest_row_age_seconds.map(|seconds| format!("oldest row: {} old", span(seconds))),
+        it.next_fire_at.map(|at| format!("next fire: {}", local_time(at))),
+    ];
+    out.shown(&it, || lines.into_iter().flatten().collect::<Vec<_>>().join("\n"))
 }

@@ -55,11 +55,11 @@ pub(super) async fn show(client: &Client, out: &Output, name: &str) -> Exit {
         let title = if active { "" } else { "\nif it were enabled, it would fire:" };
         out.text(&format!("{title}\n{}", table_of_fires(out, &cadence, &fires, now)))?;
     }
-    if !history.is_empty() {
-        out.text(&format!("\n{}", out.table(history.iter().map(run_row).collect())))?;
-    }
-    if !log.is_empty() {
-        out.text(&format!("\n{}", out.table(log.iter().map(event_row).collect())))?;
+    let history = history.iter().map(run_row).collect::<Vec<_>>();
+    for rows in [history, log.iter().map(event_row).collect()] {
+        if !rows.is_empty() {
+            out.text(&format!("\n{}", out.table(rows)))?;
+        }
     }
     Ok(exit::OK)
 }

@@ -238,11 +238,7 @@ async fn run(
 }
 
 fn print(out: &Output, report: &Report) -> Exit {
-    if out.json {
-        out.document(report)?;
-    } else {
-        out.text(&summary(report))?;
-    }
+    out.shown(report, || summary(report))?;
     Ok(exit_code(&report.counts))
 }
 

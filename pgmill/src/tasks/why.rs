@@ -24,17 +24,14 @@ use crate::tasks::show::unknown;
 /// # Errors
 /// Fails if there is no such task, run, schedule or queue.
 pub(crate) async fn run(client: &mut Client, out: &Output, task: &Subject) -> Exit {
-    let (sentence, document) = match task {
+    let (sentence, mut document) = match task {
         Subject::Task(id) => {
-            let sentence = task_queries::why(client, *id).await?.ok_or_else(|| unknown(*id))?;
-            let document = json!({ "task_id": id, "why": &sentence });
-            (sentence, document)
+            let sentence = task_queries::why(client, *id).await?;
+            (sentence.ok_or_else(|| unknown(*id))?, json!({ "task_id": id }))
         }
         Subject::Run(run) => {
             let sentence = queue::run::why_run(client, *run).await?;
-            let sentence = sentence.ok_or_else(|| missing("run", run))?;
-            let document = json!({ "run_id": run, "why": &sentence });
-            (sentence, document)
+            (sentence.ok_or_else(|| missing("run", run))?, json!({ "run_id": run }))
         }
         Subject::RunTask(run, name) => {
             let sentence = queue::run::why(client, *run, name).await?;
@@ -42,24 +39,21 @@ pub(crate) async fn run(client: &mut Client, out: &Output, task: &Subject) -> Ex
                 Failure::not_found(format!("no task {name} in run {run}, or no such run"))
                     .hint(format!("pgmill run show {run}"))
             })?;
-            let document = json!({ "run_id": run, "task": name, "why": &sentence });
-            (sentence, document)
+            (sentence, json!({ "run_id": run, "task": name }))
         }
-        Subject::Named(name) => {
-            if let Some(schedule) = test_schedule(client, name).await? {
-                let document = json!({ "schedule": name, "why": &schedule.reason });
-                (schedule.reason, document)
-            } else {
+        Subject::Named(name) => match test_schedule(client, name).await? {
+            Some(schedule) => (schedule.reason, json!({ "schedule": name })),
+            None => {
                 let sentence = why_queue(client, name).await?.ok_or_else(|| {
                     let what =
                         format!("there is no schedule \"{name}\", and no such queue is in use");
                     Failure::not_found(what).hint("pgmill schedule list, pgmill status")
                 })?;
-                let document = json!({ "queue": name, "why": &sentence });
-                (sentence, document)
+                (sentence, json!({ "queue": name }))
             }
-        }
+        },
     };
+    document["why"] = sentence.as_str().into();
     if out.json {
         out.document(&document)?;
         return Ok(exit::OK);
