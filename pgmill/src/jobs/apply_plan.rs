@@ -109,7 +109,7 @@ impl ApplyPlan {
             let (was, is) = (was.get(name).copied(), is.get(name).copied());
             let change = Change::between(was.as_ref(), is.as_ref())?;
             let timing = is.or(was).and_then(|it| it["timing"].as_str()).unwrap_or_default();
-            let fields = was.zip(is).map(|(was, is)| fields(was, is, &[])).unwrap_or_default();
+            let fields = fields(was, is, &[]);
             Some(ScheduleChange {
                 schedule: name.to_owned(),
                 change,
@@ -179,10 +179,9 @@ impl JobChange {
             })
             .collect();
         parts.extend(self.task_changes.iter().map(|task| {
-            let fields = if task.fields.is_empty() {
-                String::new()
-            } else {
-                format!(" ({})", task.fields.join(", "))
+            let fields = match task.fields.join(", ") {
+                none if none.is_empty() => none,
+                fields => format!(" ({fields})"),
             };
             format!("{} task {}{fields}", task.change.sign(), task.task)
         }));
@@ -213,49 +212,33 @@ fn job_change(name: &str, was: Option<&Value>, is: Option<&Value>) -> Option<Job
     let (edges_were, edges_are) = (edges(&tasks_were), edges(&tasks_are));
     let edge_changes = pair_changes(&edges_were, &edges_are)
         .map(|(change, [parent, child, expected])| EdgeChange { change, parent, child, expected });
-    let fields = match (was, is) {
-        (Some(was), Some(is)) => fields(was, is, &["tasks"]),
-        _ => Vec::new(),
-    };
     Some(JobChange {
         job: name.to_owned(),
         change,
         enabled: is.is_some_and(|job| job["enabled"] == true),
         tasks: tasks_are.len(),
-        fields,
+        fields: fields(was, is, &["tasks"]),
         task_changes: task_changes.collect(),
         edge_changes: edge_changes.collect(),
     })
 }
 
 fn task_change(name: &str, was: Option<&Value>, is: Option<&Value>) -> Option<TaskChange> {
-    let change = match (was, is) {
-        (Some(was), Some(is)) if fields(was, is, &["after"]).is_empty() => None,
-        _ => Change::between(was.as_ref(), is.as_ref()),
-    }?;
-    let fields = match (was, is) {
-        (Some(was), Some(is)) => fields(was, is, &["after"]),
-        _ => Vec::new(),
-    };
+    let fields = fields(was, is, &["after"]);
+    let change = Change::between(was.as_ref(), is.as_ref())?;
+    if change == Change::Changed && fields.is_empty() {
+        return None;
+    }
     Some(TaskChange { task: name.to_owned(), change, fields })
 }
 
-/// Returns the keys whose values differ, except the keys in `but`.
-fn fields(was: &Value, is: &Value, but: &[&str]) -> Vec<String> {
-    let keys = |value: &Value| {
-        value
-            .as_object()
-            .map(Map::keys)
-            .into_iter()
-            .flatten()
-            .cloned()
-            .collect::<BTreeSet<String>>()
-    };
-    let all = keys(was).union(&keys(is)).cloned().collect::<Vec<_>>();
-    let differs = |key: &String| {
-        !but.contains(&key.as_str()) && was.get(key.as_str()) != is.get(key.as_str())
-    };
-    all.into_iter().filter(differs).collect()
+/// Returns the keys whose values differ, except the keys in `but`; none without both documents.
+fn fields(was: Option<&Value>, is: Option<&Value>, but: &[&str]) -> Vec<String> {
+    let (Some(was), Some(is)) = (was, is) else { return Vec::new() };
+    let keys = |it: &Value| it.as_object().into_iter().flat_map(Map::keys).cloned().collect();
+    let (before, after): (BTreeSet<String>, BTreeSet<String>) = (keys(was), keys(is));
+    let differs = |key: &&String| !but.contains(&key.as_str()) && was.get(key) != is.get(key);
+    before.union(&after).filter(differs).cloned().collect()
 }
 
 fn by_name(documents: &[Value]) -> BTreeMap<&str, &Value> {
@@ -263,11 +246,8 @@ fn by_name(documents: &[Value]) -> BTreeMap<&str, &Value> {
 }
 
 fn pairs(dependencies: &[Dependency]) -> Pairs<'_> {
-    let mut pairs = BTreeMap::new();
-    for it in dependencies {
-        pairs.insert((it.child.as_str(), it.parent.as_str()), it.expected.as_str());
-    }
-    pairs
+    let of = dependencies.iter().map(|it| (&*it.child, &*it.parent, it.expected.as_str()));
+    of.map(|(child, parent, expected)| ((child, parent), expected)).collect()
 }
 
 /// Returns the changes of pairs of tasks with their expected outcome.
