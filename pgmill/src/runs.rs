@@ -12,7 +12,7 @@ pub(crate) mod actions;
 mod graph;
 mod list;
 mod results;
-pub(crate) mod show;
+mod show;
 
 use actions::Decision;
 use cli::Exit;

@@ -93,7 +93,6 @@ const MUTUAL: &[(&str, &str, &str)] = &[
     ("crates/queue/", "operator", "read"),
     ("crates/queue/", "read", "worker"),
     ("loadtest/", "args", "peers"),
-    ("pgmill/", "runs", "tasks"),
     ("tests/simulation/", "worker", "world"),
 ];
 

@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use queue::run_queries::Run;
 use queue::task_queries::Running;
 use queue::{Labels, Outcome, State};
 use serde_json::Value;
@@ -69,6 +70,16 @@ pub(crate) fn task_label(name: Option<&str>, statement: Option<&str>, labels: &L
         None => one_line(statement, HEAD_CHARS),
     };
     with_tags(text, labels)
+}
+
+/// Formats the fire time and the reason of a run that a schedule has fired.
+pub(crate) fn fire(run: &Run) -> Option<String> {
+    let (at, reason) = (run.fire_at?, run.reason.as_deref()?);
+    let mut text = format!("fired for {}: {}", local_time(at), visible(reason));
+    if let Some(id) = run.backfill_id {
+        text.push_str(&format!(" {id}"));
+    }
+    Some(text)
 }
 
 /// Appends the tags, in brackets, to the text that names a task, a run, a job or a schedule.

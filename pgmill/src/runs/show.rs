@@ -17,7 +17,7 @@ use terminal::{
 };
 
 use crate::args::RunShow;
-use crate::output::format::{counted, label_lines, local_time, one_line, span};
+use crate::output::format::{counted, fire, label_lines, local_time, one_line, span};
 use crate::output::{Output, Row, Tone};
 use crate::runs::list::find;
 
@@ -107,16 +107,6 @@ async fn critical_path(
     let path = critical_tasks(tasks, edges, run.restarted_at);
     let attempts = run_attempts(client, run, path.iter().copied(), MAX_ATTEMPTS).await?;
     Ok(CriticalPath::of(&path, &attempts, run.restarted_at))
-}
-
-/// Formats the fire time and the reason of a run that a schedule has fired.
-pub(crate) fn fire(run: &Run) -> Option<String> {
-    let (at, reason) = (run.fire_at?, run.reason.as_deref()?);
-    let mut text = format!("fired for {}: {}", local_time(at), visible(reason));
-    if let Some(id) = run.backfill_id {
-        text.push_str(&format!(" {id}"));
-    }
-    Some(text)
 }
 
 fn heading(out: &Output, run: &Run) -> String {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use cli::{Exit, Failure, exit};
+use cli::{Exit, Failure};
 use conninfo::Client;
 use health::problems::describe_blocker;
 use jiff::Timestamp;
@@ -17,10 +17,9 @@ use terminal::{HIDDEN, format_error, notices, value, visible};
 
 use crate::history::durations::compared_with_others;
 use crate::output::format::{
-    counted, label_lines, local_time, outcome_tone, relative_time, span, state_tone,
+    counted, fire, label_lines, local_time, outcome_tone, relative_time, span, state_tone,
 };
 use crate::output::{Field, Output};
-use crate::runs::show::fire;
 
 /// Everything about a task.
 #[derive(Serialize)]
@@ -41,12 +40,7 @@ struct TaskDetails {
 /// Fails if there is no such task.
 pub(crate) async fn run(client: &Client, out: &Output, id: TaskId) -> Exit {
     let Some(known) = load(client, id).await? else { return Err(unknown(id)) };
-    if out.json {
-        out.document(&known)?;
-    } else {
-        out.text(&render(out, &known))?;
-    }
-    Ok(exit::OK)
+    out.shown(&known, || render(out, &known))
 }
 
 /// Formats everything about a task. `None`: there is no such task.
