@@ -20,8 +20,8 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::error::HandlerResult;
 use crate::http::app::App;
-use crate::http::error::HandlerResult;
 use crate::http::json::json_response;
 use crate::openapi;
 use crate::page::plots::{PlotParams, ThroughputColumns};

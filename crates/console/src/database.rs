@@ -14,7 +14,7 @@ use tokio_postgres::IsolationLevel;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
-use crate::http::error::HttpError;
+use crate::error::HttpError;
 use crate::options::AccessRules;
 use crate::options::rights::Rights;
 

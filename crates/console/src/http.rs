@@ -14,7 +14,6 @@
 //! | POST requests of the API: JSON body, scope, idempotency key, transaction | `api_request` |
 //! | JSON responses, with a value or with an error | `json` |
 //! | lists as CSV or JSON files, streamed page by page | `download` |
-//! | error of a handler: status, message and hint | `error` |
 //! | errors as an HTML page or as JSON | `error_response` |
 //! | embedded scripts and styles, with an entity tag | `assets` |
 
@@ -25,7 +24,6 @@ pub(crate) mod app;
 pub(crate) mod assets;
 pub(crate) mod body_limit;
 pub(crate) mod download;
-pub(crate) mod error;
 pub(crate) mod error_response;
 mod guess_limit;
 pub(crate) mod json;

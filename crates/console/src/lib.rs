@@ -5,7 +5,8 @@
 //! | options, flags, access rules, and errors at the start | `options` |
 //! | listener, router, startup and shutdown | `server` |
 //! | files that are read again while the console serves | `reload` |
-//! | TLS, access checks, sign-in, requests, errors, embedded files | `http` |
+//! | error of a handler: status, message and hint | `error` |
+//! | TLS, access checks, sign-in, requests, error pages, embedded files | `http` |
 //! | database sessions with statement timeouts and the role of the user | `database` |
 //! | one file per screen: data, template, routes; grouped by topic | `screens` |
 //! | layout, formats, SQL highlighting, graphs and plots of a page | `page` |
@@ -25,6 +26,7 @@
 
 mod api;
 mod database;
+mod error;
 mod escape;
 mod filter;
 mod http;

@@ -8,8 +8,8 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::error::{HandlerResult, HttpError};
 use crate::http::app::App;
-use crate::http::error::{HandlerResult, HttpError};
 use crate::http::json::json_response;
 use crate::page::graph::GraphData;
 use crate::page::read_request::ReadRequest;

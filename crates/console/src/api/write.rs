@@ -20,8 +20,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 
+use crate::error::HttpError;
 use crate::http::app::App;
-use crate::http::error::HttpError;
 
 /// A request without fields.
 #[derive(Debug, Deserialize, ToSchema)]

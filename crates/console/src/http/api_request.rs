@@ -11,9 +11,9 @@ use tokio_postgres::Transaction;
 
 use super::access_control::header_text;
 use super::app::App;
-use super::error::{HandlerResult, HttpError};
 use super::json::json_response;
 use super::request::RequestContext;
+use crate::error::{HandlerResult, HttpError};
 use crate::options::rights::Scope;
 
 /// Header with the idempotency key, as in the draft `draft-ietf-httpapi-idempotency-key-header`.

@@ -10,7 +10,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::access_control::header_text;
-use super::error::HttpError;
+use crate::error::HttpError;
 
 /// Maximum size of a body, in kB: the limit of the framework.
 const MAX_BODY_KB: u32 = 2048;

@@ -18,8 +18,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio_postgres::Transaction;
 
-use super::error::{HandlerResult, HttpError};
 use super::request::RequestContext;
+use crate::error::{HandlerResult, HttpError};
 
 /// Maximum number of rows.
 const MAX_ROWS: usize = 10_000;

@@ -8,8 +8,8 @@ use axum::extract::{OriginalUri, State};
 use axum::response::{Html, IntoResponse, Response};
 
 use super::app::Frame;
-use super::error::HttpError;
 use super::json::json_error;
+use crate::error::HttpError;
 
 /// Maximum size of an error body of the framework, in bytes. Actual bodies are shorter.
 const MAX_BODY_BYTES: usize = 4096;

@@ -5,7 +5,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use serde_json::json;
 
-use super::error::HttpError;
+use crate::error::HttpError;
 
 /// Returns a value as a JSON response.
 pub(crate) fn json_response(value: &impl Serialize) -> Response {

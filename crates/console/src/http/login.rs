@@ -16,9 +16,9 @@ use super::access_control::Identity;
 use super::access_control::is_https;
 use super::app::Frame;
 use super::body_limit::MAX_SIGN_IN_BYTES;
-use super::error::HttpError;
 use super::guess_limit::TokenRefusal;
 use super::request::{FormFields, check_csrf};
+use crate::error::HttpError;
 
 /// Maximum length of a name; longer names are truncated.
 const NAME_CHARS: usize = 60;

@@ -16,9 +16,9 @@ use tokio_postgres::Transaction;
 
 use super::access_control::Identity;
 use super::app::App;
-use super::error::{HandlerResult, HttpError};
 use super::time_zone::time_zone;
 use crate::database::{Session, WriteTransaction};
+use crate::error::{HandlerResult, HttpError};
 use crate::options::rights::{Rights, Scope};
 
 /// User and path of a request.

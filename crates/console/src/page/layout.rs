@@ -11,9 +11,9 @@ use jiff::tz::TimeZone;
 use queue::insight::viewer::Viewer;
 
 use super::format;
+use crate::error::HandlerResult;
 use crate::http::access_control::Identity;
 use crate::http::app::{Frame, NavItem};
-use crate::http::error::HandlerResult;
 use crate::http::request::RequestContext;
 
 /// Data of the page layout.

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use queue::insight::throughput::MinuteStats;
 use serde::{Deserialize, Serialize};
 
-use crate::http::error::HttpError;
+use crate::error::HttpError;
 use crate::throughput::backlog_history::BacklogQuery;
 use crate::throughput::cache::{RETAINED_MINUTES, ThroughputCache};
 use crate::throughput::minutes::{HOUR_MINUTES, last_minutes};

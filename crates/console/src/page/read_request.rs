@@ -8,8 +8,8 @@ use queue::insight::viewer::Viewer;
 
 use super::layout::Layout;
 use crate::database::Session;
+use crate::error::HttpError;
 use crate::http::app::App;
-use crate::http::error::HttpError;
 use crate::http::request::RequestContext;
 
 /// A request that reads, with a session that has the role of its user.

@@ -9,10 +9,10 @@ pub(super) use queue::QueueError;
 pub(super) use serde::{Deserialize, Serialize};
 pub(super) use tokio_postgres::Transaction;
 
+pub(super) use crate::error::{HandlerResult, HttpError};
 pub(super) use crate::escape::Markup;
 pub(super) use crate::filter;
 pub(super) use crate::http::app::App;
-pub(super) use crate::http::error::{HandlerResult, HttpError};
 pub(super) use crate::http::request::{FormRequest, RequestContext};
 pub(super) use crate::page::format::{self, ByValue};
 pub(super) use crate::page::layout::{Layout, render};

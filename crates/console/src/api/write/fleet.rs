@@ -11,9 +11,9 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::{Done, done, no_such};
+use crate::error::HandlerResult;
 use crate::http::api_request::ApiRequest;
 use crate::http::app::App;
-use crate::http::error::HandlerResult;
 use crate::options::rights::Scope;
 use crate::screens::fleet::queues::{require_queue, set_paused};
 

@@ -10,9 +10,9 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::{Done, done, found, seconds};
+use crate::error::HandlerResult;
 use crate::http::api_request::ApiRequest;
 use crate::http::app::App;
-use crate::http::error::HandlerResult;
 use crate::options::rights::Scope;
 use crate::screens::runs::actions::require_run;
 use crate::screens::runs::run::{no_such_run, run_id};

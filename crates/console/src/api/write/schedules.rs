@@ -13,9 +13,9 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::{Done, done, no_such};
+use crate::error::{HandlerResult, HttpError};
 use crate::http::api_request::ApiRequest;
 use crate::http::app::App;
-use crate::http::error::{HandlerResult, HttpError};
 use crate::options::rights::Scope;
 
 #[derive(Debug, Deserialize, ToSchema)]

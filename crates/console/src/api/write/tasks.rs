@@ -12,9 +12,9 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::{Done, EmptyRequest, found, seconds};
+use crate::error::{HandlerResult, HttpError};
 use crate::http::api_request::ApiRequest;
 use crate::http::app::App;
-use crate::http::error::{HandlerResult, HttpError};
 use crate::options::rights::Scope;
 use crate::screens::tasks::status::{no_such_task, task_id};
 
