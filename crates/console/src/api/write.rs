@@ -16,12 +16,7 @@ mod tasks;
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
-use utoipa_axum::router::OpenApiRouter;
-
-use crate::error::HttpError;
-use crate::http::app::App;
+use super::prelude::*;
 
 /// A request without fields.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -35,7 +30,10 @@ struct Done {
 }
 
 pub(super) fn routes() -> OpenApiRouter<App> {
-    tasks::routes().merge(runs::routes()).merge(schedules::routes()).merge(fleet::routes())
+    tasks::described()
+        .merge(runs::described())
+        .merge(schedules::described())
+        .merge(fleet::described())
 }
 
 fn seconds(name: &str, value: Option<f64>) -> Result<Option<Duration>, HttpError> {

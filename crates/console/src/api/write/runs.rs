@@ -1,19 +1,10 @@
 //! API handlers that start, cancel and repeat runs, and that approve and reject tasks of runs.
 
-use axum::extract::Path;
 use queue::run::{self, RestartOptions, RunOptions, Started};
 use queue::{Labels, Traceparent};
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
-use utoipa::ToSchema;
-use utoipa_axum::router::OpenApiRouter;
-use utoipa_axum::routes;
 
 use super::{Done, done, found, seconds};
-use crate::error::HandlerResult;
-use crate::http::api_request::ApiRequest;
-use crate::http::app::App;
-use crate::options::rights::Scope;
+use crate::api::prelude::*;
 use crate::screens::runs::actions::require_run;
 use crate::screens::runs::run::{no_such_run, run_id};
 
@@ -88,47 +79,28 @@ struct RejectRequest {
     reason: Option<String>,
 }
 
-pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new()
-        .routes(routes!(start_run))
-        .routes(routes!(cancel_run))
-        .routes(routes!(restart_run))
-        .routes(routes!(rerun_run))
-        .routes(routes!(approve_task))
-        .routes(routes!(reject_task))
-}
-
-/// Starts one run of jobs
-///
-/// Requires the scope `run`.
-#[utoipa::path(post, path = "/api/v1/runs", request_body = StartRunRequest, responses((status = 200, body = Started)))]
-async fn start_run(call: ApiRequest<StartRunRequest>) -> HandlerResult {
-    call.execute(Scope::Run, async |tx, body| {
+changes! {
+    /// Starts one run of jobs
+    ///
+    /// Requires the scope `run`.
+    Run "/api/v1/runs" start_run(tx, body => StartRunRequest) -> Started {
         let labels = Labels { tags: body.tags, metadata: body.metadata };
         let run_timeout = seconds("run_timeout_seconds", body.run_timeout_seconds)?;
         let options = RunOptions { labels, run_timeout, traceparent: body.traceparent };
         Ok(run::start(tx, &body.jobs, &body.params, &options).await?)
-    })
-    .await
-}
+    }
 
-/// Cancels a run
-///
-/// The result is `cancelling`, or the state of a run that has ended.
-#[utoipa::path(post, path = "/api/v1/runs/{id}/cancel", params(("id" = i64, Path, minimum = 1)), request_body = CancelRunRequest, responses((status = 200, body = Done)))]
-async fn cancel_run(Path(id): Path<String>, call: ApiRequest<CancelRunRequest>) -> HandlerResult {
-    let id = run_id(&id)?;
-    call.execute(Scope::Operate, async |tx, body| {
+    /// Cancels a run
+    ///
+    /// The result is `cancelling`, or the state of a run that has ended.
+    Operate "/api/v1/runs/{id}/cancel"
+    cancel_run(tx, body => CancelRunRequest, id = run_id[i64, Path, minimum = 1]) -> Done {
         found(run::cancel(tx, id, body.kill).await?, || no_such_run(id))
-    })
-    .await
-}
+    }
 
-/// Runs those tasks of an ended run again that did not succeed
-#[utoipa::path(post, path = "/api/v1/runs/{id}/restart", params(("id" = i64, Path, minimum = 1)), request_body = RestartRunRequest, responses((status = 200, body = TasksOfRun)))]
-async fn restart_run(Path(id): Path<String>, call: ApiRequest<RestartRunRequest>) -> HandlerResult {
-    let id = run_id(&id)?;
-    call.execute(Scope::Operate, async |tx, body| {
+    /// Runs those tasks of an ended run again that did not succeed
+    Operate "/api/v1/runs/{id}/restart"
+    restart_run(tx, body => RestartRunRequest, id = run_id[i64, Path, minimum = 1]) -> TasksOfRun {
         require_run(tx, id).await?;
         let RestartRunRequest { failed, never_run, downstream, force } = body;
         let unspecified = !(failed || never_run || downstream);
@@ -139,41 +111,28 @@ async fn restart_run(Path(id): Path<String>, call: ApiRequest<RestartRunRequest>
             force,
         };
         Ok(TasksOfRun { tasks: run::restart(tx, id, options).await? })
-    })
-    .await
-}
+    }
 
-/// Runs tasks of a run again, whatever their outcome was
-#[utoipa::path(post, path = "/api/v1/runs/{id}/rerun", params(("id" = i64, Path, minimum = 1)), request_body = RerunRequest, responses((status = 200, body = TasksOfRun)))]
-async fn rerun_run(Path(id): Path<String>, call: ApiRequest<RerunRequest>) -> HandlerResult {
-    let id = run_id(&id)?;
-    call.execute(Scope::Operate, async |tx, body| {
+    /// Runs tasks of a run again, whatever their outcome was
+    Operate "/api/v1/runs/{id}/rerun"
+    rerun_run(tx, body => RerunRequest, id = run_id[i64, Path, minimum = 1]) -> TasksOfRun {
         require_run(tx, id).await?;
         Ok(TasksOfRun { tasks: run::rerun(tx, id, &body.tasks, !body.only).await? })
-    })
-    .await
-}
+    }
 
-/// Approves a task of a run that waits for approval
-#[utoipa::path(post, path = "/api/v1/runs/{id}/approve", params(("id" = i64, Path, minimum = 1)), request_body = ApproveRequest, responses((status = 200, body = Done)))]
-async fn approve_task(Path(id): Path<String>, call: ApiRequest<ApproveRequest>) -> HandlerResult {
-    let id = run_id(&id)?;
-    call.execute(Scope::Operate, async |tx, body| {
+    /// Approves a task of a run that waits for approval
+    Operate "/api/v1/runs/{id}/approve"
+    approve_task(tx, body => ApproveRequest, id = run_id[i64, Path, minimum = 1]) -> Done {
         require_run(tx, id).await?;
         run::approve(tx, id, &body.task).await?;
         Ok(done("approved"))
-    })
-    .await
-}
+    }
 
-/// Rejects a task of a run that waits for approval: it is cancelled
-#[utoipa::path(post, path = "/api/v1/runs/{id}/reject", params(("id" = i64, Path, minimum = 1)), request_body = RejectRequest, responses((status = 200, body = Done)))]
-async fn reject_task(Path(id): Path<String>, call: ApiRequest<RejectRequest>) -> HandlerResult {
-    let id = run_id(&id)?;
-    call.execute(Scope::Operate, async |tx, body| {
+    /// Rejects a task of a run that waits for approval: it is cancelled
+    Operate "/api/v1/runs/{id}/reject"
+    reject_task(tx, body => RejectRequest, id = run_id[i64, Path, minimum = 1]) -> Done {
         require_run(tx, id).await?;
         run::reject(tx, id, &body.task, body.reason.as_deref()).await?;
         Ok(done("rejected"))
-    })
-    .await
+    }
 }

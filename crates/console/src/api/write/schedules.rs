@@ -1,22 +1,13 @@
 //! API handlers that act on schedules, backfills and jobs.
 
-use axum::extract::Path;
 use jiff::Timestamp;
 use queue::job;
 use queue::run::Started;
 use schedule::backfill::{self, BackfillAction, BackfillOptions};
 use schedule::{declare, queries};
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
-use utoipa::ToSchema;
-use utoipa_axum::router::OpenApiRouter;
-use utoipa_axum::routes;
 
 use super::{Done, done, no_such};
-use crate::error::{HandlerResult, HttpError};
-use crate::http::api_request::ApiRequest;
-use crate::http::app::App;
-use crate::options::rights::Scope;
+use crate::api::prelude::*;
 
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -94,55 +85,33 @@ struct ChangeBackfillRequest {
     action: BackfillChange,
 }
 
-pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new()
-        .routes(routes!(run_schedule))
-        .routes(routes!(enable_schedule))
-        .routes(routes!(backfill_schedule))
-        .routes(routes!(change_backfill))
-        .routes(routes!(enable_job))
-}
-
-/// Starts a run of a schedule now
-///
-/// Requires the scope `run`.
-#[utoipa::path(post, path = "/api/v1/schedules/run", request_body = RunScheduleRequest, responses((status = 200, body = Started)))]
-async fn run_schedule(call: ApiRequest<RunScheduleRequest>) -> HandlerResult {
-    call.execute(Scope::Run, async |tx, body| {
+changes! {
+    /// Starts a run of a schedule now
+    ///
+    /// Requires the scope `run`.
+    Run "/api/v1/schedules/run" run_schedule(tx, body => RunScheduleRequest) -> Started {
         let RunScheduleRequest { name, force, params, fire_at } = body;
         let run = declare::run_now(tx, &name, force, &params, fire_at).await?;
         let run = run.ok_or_else(|| no_such("schedule", &name))?;
         Ok(Started { run, dropped: Vec::new() })
-    })
-    .await
-}
+    }
 
-/// Enables or disables a schedule
-#[utoipa::path(post, path = "/api/v1/schedules/enable", request_body = EnableRequest, responses((status = 200, body = Done)))]
-async fn enable_schedule(call: ApiRequest<EnableRequest>) -> HandlerResult {
-    call.execute(Scope::Operate, async |tx, body| {
+    /// Enables or disables a schedule
+    Operate "/api/v1/schedules/enable" enable_schedule(tx, body => EnableRequest) -> Done {
         let known = declare::enable(tx, &body.name, body.enabled).await?;
         enabled(known, &body, "schedule")
-    })
-    .await
-}
+    }
 
-/// Enables or disables a job
-#[utoipa::path(post, path = "/api/v1/jobs/enable", request_body = EnableRequest, responses((status = 200, body = Done)))]
-async fn enable_job(call: ApiRequest<EnableRequest>) -> HandlerResult {
-    call.execute(Scope::Operate, async |tx, body| {
+    /// Enables or disables a job
+    Operate "/api/v1/jobs/enable" enable_job(tx, body => EnableRequest) -> Done {
         let known = job::enable(tx, &body.name, body.enabled).await?;
         enabled(known, &body, "job")
-    })
-    .await
-}
+    }
 
-/// Starts a run of a schedule for each of its instants in a period in the past
-///
-/// Workers start the runs, in the order of the instants.
-#[utoipa::path(post, path = "/api/v1/schedules/backfill", request_body = BackfillRequest, responses((status = 200, body = CreatedBackfill)))]
-async fn backfill_schedule(call: ApiRequest<BackfillRequest>) -> HandlerResult {
-    call.execute(Scope::Operate, async |tx, body| {
+    /// Starts a run of a schedule for each of its instants in a period in the past
+    ///
+    /// Workers start the runs, in the order of the instants.
+    Operate "/api/v1/schedules/backfill" backfill_schedule(tx, body => BackfillRequest) -> CreatedBackfill {
         let BackfillRequest { name, from, to, max_running, again, params } = body;
         let options = BackfillOptions { from, to, max_running, again, params };
         let known = queries::status(tx, &name).await?;
@@ -155,31 +124,23 @@ async fn backfill_schedule(call: ApiRequest<BackfillRequest>) -> HandlerResult {
         }
         let (instants, skipped) = (found.instants, found.skipped.len());
         Ok(CreatedBackfill { id, instants, skipped })
-    })
-    .await
-}
+    }
 
-/// Pauses, resumes or cancels a backfill
-///
-/// The result is `paused`, `resumed` or `cancelled`.
-#[utoipa::path(post, path = "/api/v1/backfills/{id}/change", params(("id" = i64, Path, minimum = 1)), request_body = ChangeBackfillRequest, responses((status = 200, body = Done)))]
-async fn change_backfill(
-    Path(id): Path<String>,
-    call: ApiRequest<ChangeBackfillRequest>,
-) -> HandlerResult {
-    let number: i64 = id.parse().map_err(|_| no_such("backfill", &id))?;
-    call.execute(Scope::Operate, async |tx, body| {
+    /// Pauses, resumes or cancels a backfill
+    ///
+    /// The result is `paused`, `resumed` or `cancelled`.
+    Operate "/api/v1/backfills/{id}/change"
+    change_backfill(tx, body => ChangeBackfillRequest, id = backfill_id[i64, Path, minimum = 1]) -> Done {
         let (action, result) = match body.action {
             BackfillChange::Pause => (BackfillAction::Pause, "paused"),
             BackfillChange::Resume => (BackfillAction::Resume, "resumed"),
             BackfillChange::Cancel => (BackfillAction::Cancel, "cancelled"),
         };
-        if !backfill::change(tx, number, action).await? {
-            return Err(no_such("backfill", &id));
+        if !backfill::change(tx, id.0, action).await? {
+            return Err(no_such("backfill", id.1));
         }
         Ok(done(result))
-    })
-    .await
+    }
 }
 
 fn enabled(known: bool, body: &EnableRequest, kind: &str) -> Result<Done, HttpError> {
@@ -187,4 +148,9 @@ fn enabled(known: bool, body: &EnableRequest, kind: &str) -> Result<Done, HttpEr
         return Err(no_such(kind, &body.name));
     }
     Ok(done(if body.enabled { "enabled" } else { "disabled" }))
+}
+
+/// Returns the identifier with its text.
+fn backfill_id(text: &str) -> Result<(i64, &str), HttpError> {
+    Ok((text.parse().map_err(|_| no_such("backfill", text))?, text))
 }

@@ -1,21 +1,13 @@
 //! API handlers that enqueue, change, cancel and retry tasks.
 
-use axum::extract::Path;
 use jiff::Timestamp;
 use queue::change::{self, TaskChanges};
 use queue::enqueue::{self, Due, Enqueued, NewTask, TaskOptions};
 use queue::{Backoff, Isolation, Labels, Mode, Priority, StoredOptions, Traceparent, cancel};
-use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::{Map, Value};
-use utoipa::ToSchema;
-use utoipa_axum::router::OpenApiRouter;
-use utoipa_axum::routes;
+use serde::Deserializer;
 
 use super::{Done, EmptyRequest, found, seconds};
-use crate::error::{HandlerResult, HttpError};
-use crate::http::api_request::ApiRequest;
-use crate::http::app::App;
-use crate::options::rights::Scope;
+use crate::api::prelude::*;
 use crate::screens::tasks::status::{no_such_task, task_id};
 
 /// Tasks to enqueue, with common options. Durations are in seconds.
@@ -108,14 +100,6 @@ fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     Option::deserialize(deserializer).map(Some)
 }
 
-pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new()
-        .routes(routes!(enqueue))
-        .routes(routes!(change_task))
-        .routes(routes!(cancel_task))
-        .routes(routes!(retry_task))
-}
-
 impl EnqueueRequest {
     fn split(self) -> Result<(Vec<TaskRequest>, TaskOptions), HttpError> {
         let labels = Labels { tags: self.tags, metadata: self.metadata };
@@ -165,12 +149,11 @@ impl ChangeTaskRequest {
     }
 }
 
-/// Enqueues tasks, all or none
-///
-/// Requires the scope `enqueue`, and the privileges of `mill_producer`.
-#[utoipa::path(post, path = "/api/v1/tasks", request_body = EnqueueRequest, responses((status = 200, body = EnqueuedTasks)))]
-async fn enqueue(call: ApiRequest<EnqueueRequest>) -> HandlerResult {
-    call.execute(Scope::Enqueue, async |tx, body| {
+changes! {
+    /// Enqueues tasks, all or none
+    ///
+    /// Requires the scope `enqueue`, and the privileges of `mill_producer`.
+    Enqueue "/api/v1/tasks" enqueue(tx, body => EnqueueRequest) -> EnqueuedTasks {
         let (mut tasks, options) = body.split()?;
         let key = tasks.first_mut().and_then(|task| task.key.take());
         let several = tasks.len() > 1;
@@ -186,8 +169,35 @@ async fn enqueue(call: ApiRequest<EnqueueRequest>) -> HandlerResult {
             }
         };
         Ok(EnqueuedTasks { tasks })
-    })
-    .await
+    }
+
+    /// Cancels a task
+    ///
+    /// The result is `cancelled`, `requested` for a running task, or `finished`.
+    Operate "/api/v1/tasks/{id}/cancel"
+    cancel_task(tx, _ => EmptyRequest, id = task_id[i64, Path, minimum = 1]) -> Done {
+        found(cancel::cancel(tx, id).await?, || no_such_task(id))
+    }
+
+    /// Runs a finished task again, or a scheduled task now
+    ///
+    /// The result is `retried`, `brought forward`, or the state of a task that cannot be retried.
+    Operate "/api/v1/tasks/{id}/retry"
+    retry_task(tx, _ => EmptyRequest, id = task_id[i64, Path, minimum = 1]) -> Done {
+        found(cancel::retry(tx, id).await?, || no_such_task(id))
+    }
+
+    /// Changes a task that waits
+    ///
+    /// The result is `updated`, `unchanged` or `finished`. A running task is refused.
+    Operate "/api/v1/tasks/{id}/set"
+    change_task(tx, body => ChangeTaskRequest, id = task_id[i64, Path, minimum = 1]) -> Done {
+        let changes = body.changes()?;
+        if changes.is_empty() {
+            return Err(HttpError::bad_request("the request changes no option"));
+        }
+        found(change::change(tx, id, &changes).await?, || no_such_task(id))
+    }
 }
 
 fn has_key(tasks: &[TaskRequest]) -> bool {
@@ -196,44 +206,4 @@ fn has_key(tasks: &[TaskRequest]) -> bool {
 
 fn new_task(task: TaskRequest) -> NewTask {
     NewTask { statement: task.statement, params: task.params, name: task.name }
-}
-
-/// Cancels a task
-///
-/// The result is `cancelled`, `requested` for a running task, or `finished`.
-#[utoipa::path(post, path = "/api/v1/tasks/{id}/cancel", params(("id" = i64, Path, minimum = 1)), request_body = EmptyRequest, responses((status = 200, body = Done)))]
-async fn cancel_task(Path(id): Path<String>, call: ApiRequest<EmptyRequest>) -> HandlerResult {
-    let id = task_id(&id)?;
-    call.execute(Scope::Operate, async |tx, _| {
-        found(cancel::cancel(tx, id).await?, || no_such_task(id))
-    })
-    .await
-}
-
-/// Runs a finished task again, or a scheduled task now
-///
-/// The result is `retried`, `brought forward`, or the state of a task that cannot be retried.
-#[utoipa::path(post, path = "/api/v1/tasks/{id}/retry", params(("id" = i64, Path, minimum = 1)), request_body = EmptyRequest, responses((status = 200, body = Done)))]
-async fn retry_task(Path(id): Path<String>, call: ApiRequest<EmptyRequest>) -> HandlerResult {
-    let id = task_id(&id)?;
-    call.execute(Scope::Operate, async |tx, _| {
-        found(cancel::retry(tx, id).await?, || no_such_task(id))
-    })
-    .await
-}
-
-/// Changes a task that waits
-///
-/// The result is `updated`, `unchanged` or `finished`. A running task is refused.
-#[utoipa::path(post, path = "/api/v1/tasks/{id}/set", params(("id" = i64, Path, minimum = 1)), request_body = ChangeTaskRequest, responses((status = 200, body = Done)))]
-async fn change_task(Path(id): Path<String>, call: ApiRequest<ChangeTaskRequest>) -> HandlerResult {
-    let id = task_id(&id)?;
-    call.execute(Scope::Operate, async |tx, body| {
-        let changes = body.changes()?;
-        if changes.is_empty() {
-            return Err(HttpError::bad_request("the request changes no option"));
-        }
-        found(change::change(tx, id, &changes).await?, || no_such_task(id))
-    })
-    .await
 }

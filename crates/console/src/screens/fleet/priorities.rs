@@ -33,8 +33,7 @@ struct PrioritiesPage {
 
 async fn show(mut request: ReadRequest) -> HandlerResult {
     let read = request.begin().await?;
-    let fleet =
-        FleetSnapshot::read(&read.tx, &read.context.app.throughput, read.viewer.now).await?;
+    let fleet = FleetSnapshot::of(&read).await?;
     let weights = priority::weights(&*read.tx).await?;
     let reserved = priority::reserved_capacity(&*read.tx).await?;
     let all: f64 = weights.iter().map(|it| it.weight).sum();

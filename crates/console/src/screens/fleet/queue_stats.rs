@@ -7,6 +7,7 @@ use queue::insight::lanes::{self, LaneCount, LaneState, QueueSetting};
 use queue::insight::throughput::MinuteStats;
 use queue::workers::{self, Worker};
 
+use crate::page::read_request::PageRead;
 use crate::screens::prelude::*;
 use crate::throughput::cache::ThroughputCache;
 use crate::throughput::minutes::HOUR_MINUTES;
@@ -159,7 +160,12 @@ pub(crate) struct FleetSnapshot {
 }
 
 impl FleetSnapshot {
-    /// Like [`Self::read`]; after an idle time, waits for a moment until the rates are known.
+    /// Reads the state of the fleet for a page.
+    pub(crate) async fn of(read: &PageRead<'_>) -> Result<Self, QueueError> {
+        Self::read(&read.tx, &read.context.app.throughput, read.viewer.now).await
+    }
+
+    /// Like [`Self::of`]; after an idle time, waits for a moment until the rates are known.
     pub(crate) async fn read_with_rates(
         tx: &Transaction<'_>,
         throughput: &ThroughputCache,
@@ -169,7 +175,7 @@ impl FleetSnapshot {
         Self::read(tx, throughput, now).await
     }
 
-    pub(crate) async fn read(
+    async fn read(
         tx: &Transaction<'_>,
         throughput: &ThroughputCache,
         now: Timestamp,

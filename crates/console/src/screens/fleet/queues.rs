@@ -39,8 +39,7 @@ struct QueuesPage {
 
 async fn show(mut request: ReadRequest) -> HandlerResult {
     let read = request.begin().await?;
-    let fleet =
-        FleetSnapshot::read(&read.tx, &read.context.app.throughput, read.viewer.now).await?;
+    let fleet = FleetSnapshot::of(&read).await?;
     let mut planned = maintenance::windows(&*read.tx).await?;
     planned.retain(|window| !window.is_active);
     render(&QueuesPage { page: read.layout("Queues"), queues: fleet.queues(), planned })

@@ -57,8 +57,7 @@ fn state(worker: &Worker) -> &'static str {
 async fn show(mut request: ReadRequest) -> HandlerResult {
     let read = request.begin().await?;
     let statuses = data(&read.tx).await?;
-    let fleet =
-        FleetSnapshot::read(&read.tx, &read.context.app.throughput, read.viewer.now).await?;
+    let fleet = FleetSnapshot::of(&read).await?;
     let mut unserved = fleet.queues();
     unserved.retain(|queue| queue.unserved(&fleet.workers));
     render(&WorkersPage { page: read.layout("Workers"), statuses, unserved })
