@@ -1,7 +1,11 @@
 //! JSON API below `/api/v1` with the data of the screens. Times are RFC 3339 in UTC, durations are
 //! in seconds.
 //!
-//! GET requests read, POST requests change something ([`write`]).
+//! | task | file |
+//! |---|---|
+//! | names that all handlers use, and the macros that define handlers | `prelude` |
+//! | handlers that read runs, schedules, jobs and lineage | `workflows` |
+//! | handlers that change something | `write` |
 
 mod prelude;
 mod workflows;
@@ -87,7 +91,7 @@ reads! {
 
     /// Failures by cause, most frequent first
     "/api/v1/failures" failures(tx = transaction, params: Query<FailuresParams>) [FailuresParams] -> [Failures] =
-        Failures { groups: history::failures::groups(&tx, &params).await? };
+        Failures { groups: history::failures::groups(&tx, &params.queue, params.since()?).await? };
 
     /// The server, checks of pgmill doctor, locks, connections, tables, retention
     "/api/v1/database" database(read = begin) [] -> [DatabaseDetail] =
@@ -124,7 +128,7 @@ reads! {
 
     /// Audit log, newest first, 50 per page
     "/api/v1/audit" audit(tx = transaction, params: Query<AuditParams>) [AuditParams] -> [history::audit::Listing] =
-        history::audit::listing(&tx, &params).await?;
+        history::audit::data(&tx, &params.filter()?).await?;
 
     /// Finished attempts, wait times, durations and waiting tasks of each minute of the last hours
     ///

@@ -8,8 +8,6 @@ use conninfo::ConnectError;
 use queue::QueueError;
 use tokio_postgres::error::SqlState;
 
-use crate::filter::FilterError;
-
 /// The result of a handler.
 pub(crate) type HandlerResult = Result<Response, HttpError>;
 
@@ -65,12 +63,6 @@ impl HttpError {
             Err(error) if error.status == StatusCode::GATEWAY_TIMEOUT => Ok((T::default(), true)),
             found => Ok((found?, false)),
         }
-    }
-}
-
-impl From<FilterError> for HttpError {
-    fn from(error: FilterError) -> Self {
-        Self::bad_request(error.message).hint(error.hint)
     }
 }
 

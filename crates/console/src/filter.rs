@@ -15,6 +15,8 @@ use jiff::{Span, SpanRelativeTo, Timestamp};
 use queue::insight::tasks::TaskQuery;
 use queue::{Outcome, State};
 
+use crate::error::HttpError;
+
 /// Filter keys with their help texts.
 pub(crate) const KEYS: [(&str, &str); 17] = [
     (
@@ -39,21 +41,8 @@ pub(crate) const KEYS: [(&str, &str); 17] = [
     ("id", "one or more task ids: 4711,4712"),
 ];
 
-/// A syntax error in a filter, with a hint how to fix the filter.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct FilterError {
-    pub(crate) message: String,
-    pub(crate) hint: String,
-}
-
-impl fmt::Display for FilterError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-pub(crate) fn invalid(message: impl Into<String>, hint: impl Into<String>) -> FilterError {
-    FilterError { message: message.into(), hint: hint.into() }
+pub(crate) fn invalid(message: impl Into<String>, hint: impl Into<String>) -> HttpError {
+    HttpError::bad_request(message).hint(hint)
 }
 
 /// Returns the text of a parameter, trimmed; `None` if it is empty.
@@ -62,7 +51,7 @@ pub(crate) fn given(text: &str) -> Option<String> {
 }
 
 /// Parses a filter.
-pub(crate) fn parse(text: &str) -> Result<TaskQuery, FilterError> {
+pub(crate) fn parse(text: &str) -> Result<TaskQuery, HttpError> {
     let mut query = TaskQuery::default();
     let (mut live, mut keys, mut bare_ids) = (false, HashSet::new(), Vec::new());
     let terms = terms(text)?;
@@ -128,7 +117,7 @@ pub(crate) fn parse(text: &str) -> Result<TaskQuery, FilterError> {
 /// # Errors
 /// Returns message and hint if the text is not a valid filter.
 pub fn parse_public(text: &str) -> Result<TaskQuery, (String, String)> {
-    parse(text).map_err(|it| (it.message, it.hint))
+    parse(text).map_err(|it| (it.message, it.hint.unwrap_or_default()))
 }
 
 /// Returns the term of a filter that requires this value.
@@ -137,7 +126,7 @@ pub(crate) fn term(key: &str, value: impl fmt::Display) -> String {
 }
 
 /// Splits a filter into terms and removes quotes.
-fn terms(text: &str) -> Result<Vec<String>, FilterError> {
+fn terms(text: &str) -> Result<Vec<String>, HttpError> {
     let mut terms = Vec::new();
     let mut term = String::new();
     let (mut quoted, mut any) = (false, false);
@@ -172,7 +161,7 @@ fn name_pattern(word: &str) -> String {
     if word.contains(['*', '?']) { word.to_owned() } else { format!("*{word}*") }
 }
 
-fn given_twice(key: &str) -> FilterError {
+fn given_twice(key: &str) -> HttpError {
     let hint = match key {
         "state" => "separate outcomes by commas: state:failed,timed_out",
         "id" => "separate ids by commas: id:4711,4712",
@@ -182,7 +171,7 @@ fn given_twice(key: &str) -> FilterError {
 }
 
 /// Parses a state, or one or more outcomes; returns whether the state is a live state.
-fn parse_state(query: &mut TaskQuery, value: &str) -> Result<bool, FilterError> {
+fn parse_state(query: &mut TaskQuery, value: &str) -> Result<bool, HttpError> {
     if value == "finished" {
         query.finished = true;
     } else if let Ok(state) = State::from_str(value) {
@@ -206,20 +195,20 @@ fn parse_outcomes(value: &str) -> Option<Vec<Outcome>> {
     value.split(',').map(|word| Outcome::from_str(&word.replace('-', "_")).ok()).collect()
 }
 
-fn parse_value<T: FromStr<Err = String>>(key: &str, value: &str) -> Result<T, FilterError> {
+fn parse_value<T: FromStr<Err = String>>(key: &str, value: &str) -> Result<T, HttpError> {
     value.parse().map_err(|error: String| invalid(format!("{key}: {error}"), format!("{key}:WORD")))
 }
 
-pub(crate) fn number(key: &str, value: &str) -> Result<i64, FilterError> {
+pub(crate) fn number(key: &str, value: &str) -> Result<i64, HttpError> {
     value.parse().map_err(|_| invalid(format!("\"{value}\" is not a number"), format!("{key}:12")))
 }
 
-fn ids(value: &str) -> Result<Vec<i64>, FilterError> {
+fn ids(value: &str) -> Result<Vec<i64>, HttpError> {
     value.split(',').filter(|id| !id.is_empty()).map(|id| number("id", id)).collect()
 }
 
 /// Parses a duration with the syntax of `pgmill --since`.
-pub(crate) fn since(value: &str) -> Result<Duration, FilterError> {
+pub(crate) fn since(value: &str) -> Result<Duration, HttpError> {
     let wrong = || {
         invalid(
             format!("\"{value}\" is not a duration"),
@@ -235,7 +224,7 @@ pub(crate) fn since(value: &str) -> Result<Duration, FilterError> {
 
 /// Parses a date or a time. Without an offset it is in UTC, so that a filter means the same to all
 /// users.
-fn instant(key: &str, value: &str) -> Result<Timestamp, FilterError> {
+fn instant(key: &str, value: &str) -> Result<Timestamp, HttpError> {
     let local = |value: &str| value.parse::<DateTime>().ok()?.to_zoned(TimeZone::UTC).ok();
     let at = value.parse().ok().or_else(|| local(value).map(|at| at.timestamp()));
     at.ok_or_else(|| {
@@ -246,7 +235,7 @@ fn instant(key: &str, value: &str) -> Result<Timestamp, FilterError> {
 
 /// Parses a date or a time of a form in a time zone, which is UTC if its name is empty; `None` for an
 /// empty text.
-pub(crate) fn time_in_zone(text: &str, zone: &str) -> Result<Option<Timestamp>, FilterError> {
+pub(crate) fn time_in_zone(text: &str, zone: &str) -> Result<Option<Timestamp>, HttpError> {
     let text = text.trim();
     if text.is_empty() {
         return Ok(None);
@@ -263,7 +252,7 @@ pub(crate) fn time_in_zone(text: &str, zone: &str) -> Result<Option<Timestamp>, 
     })
 }
 
-fn unknown(key: &str) -> FilterError {
+fn unknown(key: &str) -> HttpError {
     let keys: Vec<&str> = KEYS.iter().map(|(key, _)| *key).collect();
     let near = keys.iter().find(|known| known.starts_with(key) || key.starts_with(*known));
     let hint = match near {
@@ -389,7 +378,7 @@ mod tests {
             ("priority:urgent", "priority:WORD"),
         ] {
             let found = parse(text).unwrap_err();
-            assert!(found.hint.contains(hint), "{text}: {found:?}");
+            assert!(found.hint.as_deref().is_some_and(|it| it.contains(hint)), "{text}: {found:?}");
         }
     }
 

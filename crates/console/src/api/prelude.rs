@@ -51,7 +51,10 @@ macro_rules! changes {
     )*) => {
         $(
             $(#[$($doc)*])*
-            #[utoipa::path(post, path = $path, params($(("id" = $($described)*))?), request_body = $request, responses((status = 200, body = $answer)))]
+            #[utoipa::path(
+                post, path = $path, params($(("id" = $($described)*))?), request_body = $request,
+                responses((status = 200, body = $answer))
+            )]
             async fn $name($(Path($id): Path<String>,)? call: ApiRequest<$request>) -> HandlerResult {
                 $(let $id = $parse(&$id)?;)?
                 call.execute(Scope::$scope, async |$tx, $body| $change).await

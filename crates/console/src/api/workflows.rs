@@ -7,8 +7,10 @@ use tokio_postgres::Transaction;
 use super::prelude::*;
 use crate::page::graph::GraphData;
 use crate::screens::jobs::lineage::LineageDetail;
+use crate::screens::jobs::list::JobsParams;
 use crate::screens::runs::list::RunsParams;
 use crate::screens::runs::run::{RunDetail, run_id};
+use crate::screens::schedules::list::SchedulesParams;
 use crate::screens::{jobs, runs, schedules};
 
 /// Parameter of one object.
@@ -18,24 +20,6 @@ struct NameParams {
     /// name of the object
     #[param(required = true, min_length = 1, example = "nightly")]
     name: String,
-}
-
-/// Parameter of a list.
-#[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
-#[serde(default)]
-struct PageParams {
-    /// `next` of the previous page
-    after: String,
-}
-
-/// Parameters of the list of schedules.
-#[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
-#[serde(default)]
-struct SchedulesParams {
-    /// `next` of the previous page
-    after: String,
-    /// Whether the list contains schedules whose declaration was removed
-    removed: bool,
 }
 
 /// A task with its upstream and downstream tasks.
@@ -63,14 +47,14 @@ reads! {
 
     /// Schedules by name, each with its recent runs, 100 per page
     "/api/v1/schedules" schedules(tx = transaction, params: Query<SchedulesParams>) [SchedulesParams]
-        -> [schedules::list::Listing] = schedules::list::data(&tx, &params.after, params.removed).await?;
+        -> [schedules::list::Listing] = schedules::list::data(&tx, &params).await?;
 
     /// One schedule with its next fires, runs and log
     "/api/v1/schedules/detail" schedule(tx = transaction, params: Query<NameParams>) [NameParams]
         -> [schedules::schedule::ScheduleDetail] = schedules::schedule::data(&tx, &params.name).await?;
 
     /// Jobs by name, each with its newest run, 100 per page
-    "/api/v1/jobs" jobs(tx = transaction, params: Query<PageParams>) [PageParams]
+    "/api/v1/jobs" jobs(tx = transaction, params: Query<JobsParams>) [JobsParams]
         -> [queue::insight::jobs::JobPage] = jobs::list::data(&tx, &params.after).await?;
 
     /// One job with up to 500 of its tasks and the dependencies between them

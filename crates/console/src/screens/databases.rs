@@ -1,7 +1,6 @@
 //! Databases screen: the front page of a console with several databases, one row for each.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Extension;
 use axum::extract::State;

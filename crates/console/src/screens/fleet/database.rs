@@ -1,8 +1,6 @@
 //! Database screen: server and settings, tables of the schema, connections, lock waits, and holders
 //! of old snapshots that keep VACUUM from removing dead rows.
 
-use std::collections::BTreeMap;
-
 use health::doctor_checks::{self, CheckStatus, Finding};
 use queue::catalog;
 use queue::doctor::{self, HorizonHolder};
@@ -10,7 +8,7 @@ use queue::insight::problems;
 use queue::insight::storage::{self, Connections, Retention, Table, Wait};
 use queue::insight::viewer::Viewer;
 use queue::target::{self, Target};
-use queue::{TaskId, schema, workers};
+use queue::{schema, workers};
 use tokio_postgres::error::SqlState;
 
 use crate::screens::prelude::*;

@@ -5,7 +5,6 @@ use queue::insight::limits::{self, LimitCursor, LimitOrder, LimitQuery, LimitUse
 use queue::{LimitKind, limit};
 
 use super::queues::Limits;
-use crate::http::download::{FileList, FileRows, download};
 use crate::screens::prelude::*;
 
 /// The screen to which the forms return.

@@ -1,7 +1,5 @@
 //! Pause of the whole fleet: the banner of every page ends it, the screen Queues begins or plans it.
 
-use std::time::Duration;
-
 use queue::maintenance::{self, PauseRequest};
 use queue::task_queries;
 

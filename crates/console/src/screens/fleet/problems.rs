@@ -1,7 +1,6 @@
 //! Problems that need attention, most severe first, each with the screen that shows more.
 
 use health::problems::{self, ProblemSubject, QueueBacklog, QueueFailures, Severity};
-use queue::Outcome;
 use queue::insight::problems::ProblemSources;
 use queue::task_queries::Running;
 

@@ -1,7 +1,5 @@
 //! Statistics of each queue and priority, combined from lanes, settings, workers and the last hour.
 
-use std::collections::BTreeMap;
-
 use queue::Priority;
 use queue::insight::lanes::{self, LaneCount, LaneState, QueueSetting};
 use queue::insight::throughput::MinuteStats;

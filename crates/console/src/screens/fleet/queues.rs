@@ -1,11 +1,9 @@
 //! Queues screen: task counts, limits, shared commits, pause, resume and purge.
 
-use std::time::Duration;
-
 use queue::limit::{self, Rate};
 use queue::maintenance::{self, MaintenanceWindow};
 use queue::queue_status::QueueConditions;
-use queue::{LimitKind, TaskId, operate, purge};
+use queue::{LimitKind, operate, purge};
 
 use super::queue_stats::{FleetSnapshot, QueueStats};
 use crate::screens::prelude::*;

@@ -2,7 +2,6 @@
 
 use queue::audit::{self, AuditEntry, AuditFilter};
 
-use crate::filter::FilterError;
 use crate::screens::prelude::*;
 
 /// Entries per page.
@@ -57,11 +56,11 @@ struct AuditPage {
     page: Layout,
     params: AuditParams,
     listing: Listing,
-    filter_error: Option<FilterError>,
+    filter_error: Option<HttpError>,
 }
 
 impl AuditParams {
-    fn filter(&self) -> Result<AuditFilter, FilterError> {
+    pub(crate) fn filter(&self) -> Result<AuditFilter, HttpError> {
         let before =
             filter::given(&self.before).map(|it| filter::number("before", &it)).transpose()?;
         let since = filter::given(&self.since).map(|it| filter::since(&it)).transpose()?;
@@ -112,15 +111,6 @@ pub(crate) async fn data(
     acts.truncate(PAGE_SIZE);
     let next = acts.last().filter(|_| more).map(|act| act.id);
     Ok(Listing { acts, next })
-}
-
-/// Reads a page for the API, where an invalid parameter is an error.
-pub(crate) async fn listing(
-    tx: &Transaction<'_>,
-    params: &AuditParams,
-) -> Result<Listing, HttpError> {
-    let filter = params.filter()?;
-    Ok(data(tx, &filter).await?)
 }
 
 async fn show(mut request: ReadRequest, Query(params): Query<AuditParams>) -> HandlerResult {

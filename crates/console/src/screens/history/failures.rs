@@ -1,10 +1,7 @@
 //! Failures screen: failed attempts grouped by cause.
 
-use std::time::Duration;
-
 use queue::insight::{self, FailureGroup};
 
-use crate::filter::FilterError;
 use crate::screens::prelude::*;
 
 /// Maximum number of causes shown.
@@ -25,7 +22,7 @@ pub(crate) fn routes() -> Router<App> {
 #[serde(default)]
 pub(crate) struct FailuresParams {
     /// only causes that occur in this queue
-    queue: String,
+    pub(crate) queue: String,
     /// time range up to now: 90s, 15m, 2h, 3d; default 1h
     #[param(pattern = "^([0-9]{1,4}[smhd])?$")]
     since: String,
@@ -37,10 +34,14 @@ struct FailuresPage {
     page: Layout,
     params: FailuresParams,
     groups: Vec<FailureGroup>,
-    filter_error: Option<FilterError>,
+    filter_error: Option<HttpError>,
 }
 
 impl FailuresParams {
+    pub(crate) fn since(&self) -> Result<Duration, HttpError> {
+        filter::since(self.span())
+    }
+
     fn span(&self) -> &str {
         if self.since.is_empty() { SPANS[0] } else { &self.since }
     }
@@ -73,7 +74,7 @@ impl FailuresPage {
 
 /// Reads the causes, most frequent first. With a queue: the causes that occur in that queue, with
 /// their attempts in all queues.
-async fn read_groups(
+pub(crate) async fn groups(
     tx: &Transaction<'_>,
     queue: &str,
     since: Duration,
@@ -84,18 +85,10 @@ async fn read_groups(
     Ok(groups)
 }
 
-/// Reads the causes for the API, where an invalid parameter is an error.
-pub(crate) async fn groups(
-    tx: &Transaction<'_>,
-    params: &FailuresParams,
-) -> Result<Vec<FailureGroup>, HttpError> {
-    Ok(read_groups(tx, &params.queue, filter::since(params.span())?).await?)
-}
-
 async fn show(mut request: ReadRequest, Query(params): Query<FailuresParams>) -> HandlerResult {
     let read = request.begin().await?;
-    let (groups, filter_error) = match filter::since(params.span()) {
-        Ok(since) => (read_groups(&read.tx, &params.queue, since).await?, None),
+    let (groups, filter_error) = match params.since() {
+        Ok(since) => (groups(&read.tx, &params.queue, since).await?, None),
         Err(error) => (Vec::new(), Some(error)),
     };
     render(&FailuresPage { page: read.layout("Failures"), params, groups, filter_error })

@@ -1,8 +1,6 @@
 //! Plot of the durations of a job, or of one of its tasks, in the last runs.
 
-use jiff::tz::TimeZone;
 use queue::insight::runs::{self, ComparedRun};
-use queue::{RunId, TaskId};
 
 use crate::screens::prelude::*;
 

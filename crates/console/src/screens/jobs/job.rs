@@ -1,7 +1,5 @@
 //! Job screen: the last runs of a job as a grid, durations, schedules, tasks and dependencies.
 
-use std::collections::HashSet;
-
 use queue::insight::jobs::{self, JobDetail, JobTask};
 use queue::insight::runs;
 use queue::job::Dependency;
@@ -10,8 +8,7 @@ use queue::run::Expected;
 use schedule::page::{self, PageFrom, ScheduleSummary};
 
 use super::durations::{DurationPlot, Durations};
-use crate::page::graph::{GraphData, MAX_EDGES, MAX_NODES};
-use crate::page::highlight;
+use crate::page::graph::{MAX_EDGES, MAX_NODES};
 use crate::page::topology::topological_order;
 use crate::screens::prelude::*;
 use crate::screens::runs::grid::{self, RunGrid};

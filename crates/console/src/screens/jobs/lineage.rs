@@ -1,12 +1,11 @@
 //! Lineage screen: upstream and downstream tasks of a task, across all jobs.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 
 use queue::job;
 use queue::lineage::{self, LineageEdge};
 use queue::run::Expected;
 
-use crate::page::graph::GraphData;
 use crate::screens::prelude::*;
 
 /// Names per page.

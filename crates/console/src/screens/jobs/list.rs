@@ -11,10 +11,11 @@ pub(crate) fn routes() -> Router<App> {
     Router::new().route("/jobs", get(show))
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[serde(default)]
-struct JobsParams {
-    after: String,
+pub(crate) struct JobsParams {
+    /// `next` of the previous page
+    pub(crate) after: String,
 }
 
 #[derive(Template)]

@@ -4,7 +4,6 @@ use queue::insight::jobs::versions::{
     FieldChange, JobVersion, WHOLE_TASK, job_changes, job_versions,
 };
 use queue::job;
-use serde_json::Value;
 use terminal::line_changes;
 
 use super::job::no_such_job;

@@ -1,6 +1,5 @@
 //! Actions on a run: cancel, restart, rerun; retry, approval and rejection of one task.
 
-use queue::RunId;
 use queue::run::{self, RestartOptions};
 use queue::run_queries;
 

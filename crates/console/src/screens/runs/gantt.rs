@@ -1,10 +1,7 @@
 //! Gantt chart of a run: for each task, the times in which it waited in the queue, and its attempts.
 
-use std::collections::{HashMap, HashSet};
-
 use queue::run_attempts::RunAttempt;
 use queue::run_queries::RunTask;
-use queue::{Outcome, TaskId};
 
 use crate::screens::prelude::*;
 

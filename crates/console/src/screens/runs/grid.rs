@@ -1,9 +1,6 @@
 //! Grid of tasks and runs: the state of each task in each of the last runs of a job, or of the jobs
 //! of a run.
 
-use std::collections::{HashMap, HashSet};
-
-use queue::RunId;
 use queue::insight::runs::{self, ComparedRun, GridCell};
 
 use crate::screens::prelude::*;

@@ -1,12 +1,9 @@
 //! Runs screen: list of runs, filtered by state, job and schedule.
 
-use queue::RunId;
 use queue::insight::eta::{MAX_TASKS_OF_LIST, etas};
 use queue::insight::runs::{self, COUNT_LIMIT, RunPage as Listing, RunQuery};
 use queue::run::RunState;
 
-use crate::filter::FilterError;
-use crate::http::download::{FileList, FileRows, download};
 use crate::screens::prelude::*;
 
 /// Runs per page.
@@ -56,7 +53,7 @@ pub(crate) struct RunsParams {
 }
 
 impl RunsParams {
-    fn query(&self) -> Result<RunQuery, FilterError> {
+    fn query(&self) -> Result<RunQuery, HttpError> {
         let state = filter::given(&self.state).map(|word| word.parse()).transpose();
         let after = filter::given(&self.after).map(|id| id.parse()).transpose();
         Ok(RunQuery {

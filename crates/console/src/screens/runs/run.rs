@@ -1,8 +1,5 @@
 //! Run screen: tasks with their dependencies, graph, timeline, and comparison with earlier runs.
 
-use std::collections::{HashMap, HashSet};
-
-use queue::RunId;
 use queue::critical_path::{CriticalPath, critical_tasks};
 use queue::insight::eta::{MAX_TASKS, etas};
 use queue::insight::runs;
@@ -12,7 +9,7 @@ use queue::run_queries::{self, Edge, Run, RunTask};
 
 use super::gantt::{self, Gantt};
 use super::grid::{COLUMNS, RunGrid};
-use crate::page::graph::{GraphData, MAX_EDGES, MAX_NODES};
+use crate::page::graph::{MAX_EDGES, MAX_NODES};
 use crate::page::topology::topological_order;
 use crate::screens::prelude::*;
 

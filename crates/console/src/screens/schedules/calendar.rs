@@ -1,9 +1,6 @@
 //! Calendar: past and coming fires of all schedules, by day of a week or by hour of a day.
 
-use std::collections::HashMap;
-
 use jiff::civil::Date;
-use jiff::tz::TimeZone;
 use jiff::{SignedDuration, ToSpan, Zoned};
 use schedule::page::calendar::{self, CalendarFire};
 use schedule::page::{self, PageFrom};

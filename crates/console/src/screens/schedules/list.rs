@@ -1,6 +1,5 @@
 //! Schedules screen: all schedules with their next fire and recent runs.
 
-use jiff::tz::TimeZone;
 use schedule::Timing;
 use schedule::page::{self, PageFrom, ScheduleSummary};
 use schedule::queries::{self, AnnotationError, ScheduleStatus};
@@ -20,10 +19,12 @@ pub(crate) fn routes() -> Router<App> {
     Router::new().route("/schedules", get(list))
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[serde(default)]
-struct SchedulesParams {
+pub(crate) struct SchedulesParams {
+    /// `next` of the previous page
     after: String,
+    /// Whether the list contains schedules whose declaration was removed
     removed: bool,
 }
 
@@ -53,12 +54,11 @@ impl SchedulesPage {
 /// Reads a page of schedules.
 pub(crate) async fn data(
     tx: &Transaction<'_>,
-    after: &str,
-    removed: bool,
+    params: &SchedulesParams,
 ) -> Result<Listing, QueueError> {
-    let from = match removed {
-        false => PageFrom::After(after, PAGE_SIZE),
-        true => PageFrom::AfterWithRemoved(after, PAGE_SIZE),
+    let from = match params.removed {
+        false => PageFrom::After(&params.after, PAGE_SIZE),
+        true => PageFrom::AfterWithRemoved(&params.after, PAGE_SIZE),
     };
     let page = page::page(tx, from, RECENT).await?;
     let declaration_errors = queries::annotation_errors(tx).await?;
@@ -67,7 +67,7 @@ pub(crate) async fn data(
 
 async fn list(mut request: ReadRequest, Query(params): Query<SchedulesParams>) -> HandlerResult {
     let read = request.begin().await?;
-    let listing = data(&read.tx, &params.after, params.removed).await?;
+    let listing = data(&read.tx, &params).await?;
     let page = read.layout("Schedules");
     render(&SchedulesPage { page, listing, removed: params.removed })
 }

@@ -1,8 +1,7 @@
 //! Actions on a task: cancel, retry, and the form that changes a waiting task.
 
+use queue::cancel;
 use queue::change::{self, TaskChanges};
-use queue::{TaskId, cancel};
-use serde_json::Value;
 
 use super::status::{no_such_task, task_id};
 use crate::screens::prelude::*;

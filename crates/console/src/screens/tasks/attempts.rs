@@ -1,9 +1,7 @@
 //! View of an attempt on the task screen.
 
 use queue::attempt::Attempt;
-use serde_json::Value;
 
-use crate::page::highlight;
 use crate::screens::prelude::*;
 
 /// Maximum number of result rows shown; the JSON has all of them.

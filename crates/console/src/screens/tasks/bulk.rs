@@ -5,11 +5,8 @@
 //! up to this bound, and checks each task under its row lock. Tasks that have changed state in
 //! between are skipped and reported.
 
-use std::collections::{BTreeMap, HashSet};
-
 use queue::bulk::{self, BulkResult, CHUNK};
 use queue::insight::tasks::{self, PageCursor, TaskQuery, TaskSummary};
-use queue::{Outcome, TaskId};
 
 use crate::database::Session;
 use crate::screens::prelude::*;

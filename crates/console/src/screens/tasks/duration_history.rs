@@ -1,6 +1,5 @@
 //! Duration history of tasks with the same name, and a chart of the latest attempts.
 
-use queue::Outcome;
 use queue::insight::recent_attempts::{RecentAttempt, recent_attempts};
 use queue::insight::{self, Durations};
 

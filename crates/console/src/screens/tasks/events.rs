@@ -5,13 +5,12 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use futures_util::stream::unfold;
-use queue::TaskId;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use super::status::{TaskStatusPanel, read_status, task_id};

@@ -3,10 +3,7 @@
 use queue::insight::tasks::{
     self, COUNT_LIMIT, PageCursor, TaskCounts, TaskOrder, TaskQuery, TaskSummary,
 };
-use queue::{Outcome, State, TaskId};
 
-use crate::filter::FilterError;
-use crate::http::download::{FileList, FileRows, download};
 use crate::screens::prelude::*;
 
 /// Tasks per page.
@@ -48,17 +45,15 @@ pub(crate) struct TasksParams {
 
 impl TasksParams {
     /// Parses the filter and the order.
-    pub(crate) fn query(&self) -> Result<TaskQuery, FilterError> {
+    pub(crate) fn query(&self) -> Result<TaskQuery, HttpError> {
         let query = filter::parse(&self.q)?;
         let order = match self.sort.as_str() {
             "oldest" => TaskOrder::Oldest,
             "duration" if !query.finished => TaskOrder::Longest,
             "" | "newest" | "duration" => TaskOrder::Newest,
             other => {
-                return Err(FilterError {
-                    message: format!("unknown order \"{other}\""),
-                    hint: "newest, oldest or duration".to_owned(),
-                });
+                return Err(HttpError::bad_request(format!("unknown order \"{other}\""))
+                    .hint("newest, oldest or duration"));
             }
         };
         Ok(TaskQuery { order, ..query })
@@ -85,7 +80,7 @@ struct TasksPage {
     params: TasksParams,
     query: TaskQuery,
     listing: Listing,
-    filter_error: Option<FilterError>,
+    filter_error: Option<HttpError>,
     timed_out: bool,
     counts: TaskCounts,
 }

@@ -2,8 +2,7 @@
 
 use axum::http::header;
 use axum::response::IntoResponse;
-use queue::{TaskId, insight};
-use serde_json::Value;
+use queue::insight;
 use terminal::{PlanNode, PlanTotals, plan_changes, plan_nodes, plan_shape, plan_totals};
 
 use super::status::task_id;

@@ -2,7 +2,6 @@
 
 use queue::attempt::{self, Attempt};
 use queue::task_queries::{self, Running, Task};
-use queue::{State, TaskId};
 
 use super::timeline::{Timeline, timeline};
 use crate::screens::prelude::*;

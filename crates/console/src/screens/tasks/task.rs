@@ -2,14 +2,12 @@
 //! task.
 
 use queue::task_queries::Task;
-use queue::{Outcome, RunId, State, TaskId};
 
 use super::attempts::{self, AttemptView};
 use super::duration_history::{BAR, DurationHistory, HEIGHT};
 use super::saved_plan;
 use super::status::{TaskStatus, TaskStatusPanel, read_status, task_id};
 use crate::options::flags::TRACE_ID;
-use crate::page::highlight;
 use crate::screens::prelude::*;
 
 pub(crate) fn routes() -> Router<App> {
