@@ -2,11 +2,11 @@
 
 use crate::endpoint::{Endpoint, ServerAddress};
 use crate::error::ConnectError;
-use crate::open::target_session_attrs::TargetSessionAttrs;
-use crate::open::tls::TlsRules;
 use crate::parse::environment::Environment;
 use crate::parse::source::ConnectionSource;
 use crate::secret::Secret;
+use crate::target_session_attrs::TargetSessionAttrs;
+use crate::tls::TlsRules;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;

@@ -8,6 +8,8 @@
 //! | source of a setting: connection string, service file or variable | `origin` |
 //! | lists of hosts, addresses and ports → one list of endpoints | `endpoint` |
 //! | settings → target: defaults, passwords, checks of contradictions | `resolve` |
+//! | TLS rules of a target, and the connector built from them | `tls` |
+//! | requested kind of server | `target_session_attrs` |
 //! | the resolved target, safe to print and to log | `connection_target` |
 //! | search for a host that accepts a connection; cancel requests, pools | `open` |
 //! | statements behind a pooler that drops the `search_path` | `client` |
@@ -34,6 +36,8 @@ mod origin;
 mod parse;
 mod resolve;
 mod secret;
+mod target_session_attrs;
+mod tls;
 
 pub use client::{Client, GenericClient};
 pub use connection_target::ConnectionTarget;

@@ -2,21 +2,17 @@
 //!
 //! | step | file |
 //! |---|---|
-//! | TLS rules of a target, and the connector built from them | `tls` |
-//! | check of the server's certificate, as `sslmode` requires | `verify` |
 //! | one attempt at one address, up to the end of authentication | `attempt` |
 //! | connection types of the driver, first query on a new connection | `connection` |
 //! | check of the session's `search_path`, which a pooler may drop | `search_path` |
-//! | check whether the server is of the requested kind | `target_session_attrs` |
+//! | check whether the server is of the requested kind | `server_kind` |
 //! | connections of a deadpool pool, opened in the same way | `pool` |
 
 pub(crate) mod attempt;
 pub(crate) mod connection;
 pub(crate) mod pool;
 pub(crate) mod search_path;
-pub(crate) mod target_session_attrs;
-pub(crate) mod tls;
-pub(crate) mod verify;
+pub(crate) mod server_kind;
 
 use crate::client::Client;
 use crate::connection_target::ConnectionTarget;
@@ -24,8 +20,8 @@ use crate::endpoint::Endpoint;
 use crate::error::ConnectError;
 use crate::open::attempt::{Dial, attempt, from_driver, within};
 use crate::open::connection::{Connection, Opened};
-use crate::open::target_session_attrs::TargetSessionAttrs;
-use crate::open::tls::{SslMode, idle_connector};
+use crate::target_session_attrs::TargetSessionAttrs;
+use crate::tls::{SslMode, idle_connector};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use rand::seq::SliceRandom;

@@ -4,13 +4,13 @@
 use crate::connection_target::{ConnectionTarget, Overrides, Source, Timeouts};
 use crate::endpoint::{Endpoint, endpoints};
 use crate::error::ConnectError;
-use crate::open::target_session_attrs::TargetSessionAttrs;
-use crate::open::tls::TlsRules;
 use crate::parse::environment::Environment;
 use crate::parse::passfile::{Passfile, PasswordLookup};
 use crate::parse::settings::Settings;
 use crate::parse::source::ConnectionSource;
 use crate::secret::Secret;
+use crate::target_session_attrs::TargetSessionAttrs;
+use crate::tls::TlsRules;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;

@@ -3,12 +3,14 @@
 //! Certificate files are read again for each connection, as in libpq, so that a renewed certificate
 //! needs no restart.
 
+mod verify;
+
 use crate::endpoint::Endpoint;
 use crate::error::ConnectError;
-use crate::open::verify::{AnyCertificate, TrustedCertificate};
 use crate::parse::environment::Environment;
 use crate::parse::settings::Settings;
 use crate::secret::shown;
+use crate::tls::verify::{AnyCertificate, TrustedCertificate};
 use rustls::client::danger::ServerCertVerifier;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;

@@ -1,53 +1,14 @@
-//! `target_session_attrs`: checks whether the server is of the requested kind.
+//! Checks whether the server is of the kind that `target_session_attrs` requests.
 
-use crate::error::ConnectError;
 use crate::open::connection::{Connection, first_row};
-use crate::parse::settings::Settings;
+use crate::target_session_attrs::TargetSessionAttrs;
 use tokio_postgres::Client;
-
-/// The requested kind of server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum TargetSessionAttrs {
-    Any,
-    ReadWrite,
-    ReadOnly,
-    Primary,
-    Standby,
-    /// A standby in the first pass over all hosts, and any server in the second pass.
-    PreferStandby,
-}
 
 const READ_ONLY: &str = "SHOW /* queue.session_read_only */ transaction_read_only";
 const IN_RECOVERY: &str = "SELECT /* queue.session_in_recovery */ \
                            CASE WHEN pg_catalog.pg_is_in_recovery() THEN 'on' ELSE 'off' END";
 
 impl TargetSessionAttrs {
-    pub(crate) fn resolve(settings: &Settings) -> Result<Self, ConnectError> {
-        settings.choice(
-            "target_session_attrs",
-            &[
-                ("any", Self::Any),
-                ("read-write", Self::ReadWrite),
-                ("read-only", Self::ReadOnly),
-                ("primary", Self::Primary),
-                ("standby", Self::Standby),
-                ("prefer-standby", Self::PreferStandby),
-            ],
-        )
-    }
-
-    /// Returns the kinds of servers to accept, one for each pass over the hosts.
-    pub(crate) fn passes(self) -> &'static [Self] {
-        match self {
-            Self::Any => &[Self::Any],
-            Self::ReadWrite => &[Self::ReadWrite],
-            Self::ReadOnly => &[Self::ReadOnly],
-            Self::Primary => &[Self::Primary],
-            Self::Standby => &[Self::Standby],
-            Self::PreferStandby => &[Self::Standby, Self::Any],
-        }
-    }
-
     /// Returns the query, the answer that is not wanted (`on` or `off`), and the error text for it.
     fn check_query(self) -> Option<(&'static str, &'static str, &'static str)> {
         match self {
