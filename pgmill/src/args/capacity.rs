@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{ArgGroup, Subcommand};
 use jiff::civil::Time;
 use queue::limit::Rate;
-use queue::queue_status::QueueConditions;
+use queue::operate::QueueConditions;
 use queue::{Priority, ReservedCapacity};
 use terminal::{label, queue_name};
 

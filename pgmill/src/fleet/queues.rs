@@ -2,7 +2,8 @@
 
 use cli::{Exit, Failure};
 use conninfo::{Client, GenericClient};
-use queue::queue_status::{self, QueueConditions, QueueStatus};
+use queue::operate::QueueConditions;
+use queue::queue_status::{self, QueueStatus};
 use queue::{LimitKind, QueueError, operate};
 use serde_json::json;
 

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use conninfo::GenericClient;
-use tokio_postgres::types::Type;
+use serde::Serialize;
+use tokio_postgres::types::{ToSql, Type};
 
 use crate::error::QueueError;
 use crate::id::WorkerId;
-use crate::read::queue_status::QueueConditions;
 use crate::row::{FromRow, from_row, scalar};
 use crate::schema;
 
@@ -59,6 +59,37 @@ pub struct LoginRights {
 }
 
 from_row! { LoginRights { login, superuser, owner, worker, sees_backends } }
+
+/// The conditions under which workers claim from a queue, or tasks of a target; `None` means no such
+/// condition.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, utoipa::ToSchema)]
+pub struct QueueConditions {
+    /// Maximum lag of a connected standby, in seconds.
+    pub max_replication_lag_seconds: Option<f64>,
+    /// Maximum time for which a transaction has held its snapshot, in seconds.
+    pub max_snapshot_age_seconds: Option<f64>,
+    /// Maximum number of active sessions of the server.
+    pub max_active_sessions: Option<i32>,
+}
+
+from_row! {
+    QueueConditions { max_replication_lag_seconds, max_snapshot_age_seconds, max_active_sessions }
+}
+
+impl QueueConditions {
+    /// Returns the parameters of a statement that sets the conditions of a queue or a target.
+    pub(crate) fn params<'a>(
+        &'a self,
+        name: &'a (dyn ToSql + Sync),
+    ) -> [(&'a (dyn ToSql + Sync), Type); 4] {
+        [
+            (name, Type::TEXT),
+            (&self.max_replication_lag_seconds, Type::FLOAT8),
+            (&self.max_snapshot_age_seconds, Type::FLOAT8),
+            (&self.max_active_sessions, Type::INT4),
+        ]
+    }
+}
 
 /// Returns the privileges of the session's login.
 ///

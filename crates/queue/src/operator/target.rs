@@ -11,7 +11,7 @@ use tokio_postgres::types::{ToSql, Type};
 use uuid::Uuid;
 
 use crate::error::QueueError;
-use crate::read::queue_status::QueueConditions;
+use crate::operator::operate::QueueConditions;
 use crate::row::{FromRow, column, from_row, scalar};
 
 const SET: &str =

@@ -8,6 +8,7 @@ use tokio_postgres::types::{ToSql, Type};
 
 use crate::error::QueueError;
 use crate::id::WorkerId;
+use crate::operator::operate::QueueConditions;
 use crate::row::{FromRow, from_row, scalar};
 use crate::transition::limit::Rate;
 
@@ -23,37 +24,6 @@ FROM mill.queue_status s ORDER BY s.queue";
 /// The lock that one worker holds while it publishes the fleet-wide gauges.
 const PUBLISHER: &str =
     "SELECT /* queue.publisher */ mill.hold_lock('fleet metrics', $1, make_interval(secs => $2))";
-
-/// The conditions under which workers claim from a queue, or tasks of a target; `None` means no such
-/// condition.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, utoipa::ToSchema)]
-pub struct QueueConditions {
-    /// Maximum lag of a connected standby, in seconds.
-    pub max_replication_lag_seconds: Option<f64>,
-    /// Maximum time for which a transaction has held its snapshot, in seconds.
-    pub max_snapshot_age_seconds: Option<f64>,
-    /// Maximum number of active sessions of the server.
-    pub max_active_sessions: Option<i32>,
-}
-
-from_row! {
-    QueueConditions { max_replication_lag_seconds, max_snapshot_age_seconds, max_active_sessions }
-}
-
-impl QueueConditions {
-    /// Returns the parameters of a statement that sets the conditions of a queue or a target.
-    pub(crate) fn params<'a>(
-        &'a self,
-        name: &'a (dyn ToSql + Sync),
-    ) -> [(&'a (dyn ToSql + Sync), Type); 4] {
-        [
-            (name, Type::TEXT),
-            (&self.max_replication_lag_seconds, Type::FLOAT8),
-            (&self.max_snapshot_age_seconds, Type::FLOAT8),
-            (&self.max_active_sessions, Type::INT4),
-        ]
-    }
-}
 
 /// A queue and its task counts.
 #[derive(Clone, Debug, Serialize)]

@@ -5,7 +5,7 @@ use conninfo::GenericClient;
 use tokio_postgres::types::{ToSql, Type};
 
 use crate::error::QueueError;
-use crate::read::queue_status::QueueConditions;
+use crate::operator::operate::QueueConditions;
 use crate::row::{FromRow, scalar};
 
 const BEGIN: &str = "SELECT /* queue.begin_target_check */ extract(epoch FROM c.max_replication_lag)::float8 AS max_replication_lag_seconds,

@@ -2,7 +2,7 @@
 
 use queue::limit::{self, Rate};
 use queue::maintenance::{self, MaintenanceWindow};
-use queue::queue_status::QueueConditions;
+use queue::operate::QueueConditions;
 use queue::{LimitKind, operate, purge};
 
 use super::queue_stats::{FleetSnapshot, QueueStats};

@@ -11,7 +11,7 @@ use serde::Serialize;
 use tokio_postgres::Row;
 
 use crate::error::QueueError;
-use crate::read::queue_status::QueueConditions;
+use crate::operator::operate::QueueConditions;
 use crate::row::{FromRow, column, from_row};
 use crate::transition::limit::Rate;
 
