@@ -86,7 +86,7 @@ async fn all(context: &RunContext, peers: Option<&Peers>, results: &mut Results)
         }
         return Ok(());
     };
-    let participants = install::gather(context, peers).await?;
+    let participants = install::gather(context, &peers.peer, peers.scratch.as_deref()).await?;
     let backlog = ("peers", "a backlog, each task one INSERT, through other job queues");
     let run = backlog::run(context, &participants, peers.tasks());
     part(context, results, backlog, run).await;

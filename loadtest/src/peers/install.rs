@@ -11,7 +11,6 @@ use tokio::time::timeout;
 
 use super::adapter::{Adapter, last_lines};
 use super::catalog::{PEERS, PackageManager, Peer};
-use crate::args::Peers;
 use crate::context::RunContext;
 
 /// Time limit of one command of an installation. The first build of the two Rust peers takes
@@ -29,17 +28,21 @@ pub(crate) struct Participants {
     pub(super) missing: Vec<(String, String)>,
 }
 
-/// Installs the selected peers.
+/// Installs the peers of these names, or all, into the scratch folder.
 ///
 /// # Errors
 /// Returns an error if the scratch folder has no valid path. A peer's own failure is part of
 /// the results.
-pub(crate) async fn gather(context: &RunContext, peers: &Peers) -> Result<Participants> {
-    let scratch = peers.scratch.clone().unwrap_or_else(default_scratch);
+pub(crate) async fn gather(
+    context: &RunContext,
+    names: &[String],
+    scratch: Option<&Path>,
+) -> Result<Participants> {
+    let scratch = scratch.map_or_else(default_scratch, Path::to_owned);
     let scratch = std::path::absolute(scratch)?;
     let mut participants = Participants { adapters: Vec::new(), missing: Vec::new() };
     for peer in PEERS.iter() {
-        if !peers.peer.is_empty() && !peers.peer.contains(&peer.name) {
+        if !names.is_empty() && !names.contains(&peer.name) {
             continue;
         }
         let name = format!("{} {}", peer.name, peer.version);
