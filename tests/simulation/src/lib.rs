@@ -5,7 +5,8 @@
 //! |---|---|
 //! | `world` | clock, network, processes |
 //! | `event` | events in the order of virtual time |
-//! | `worker` | the parts of a worker: which decision they ask, which statements they send |
+//! | `worker` | the state of a worker |
+//! | `parts` | the parts of a worker: which decision they ask, which statements they send |
 //! | `server`, `execution` | the queue with PostgreSQL's semantics, as far as they matter |
 //! | `fault`, `faults` | kinds of faults; their plan and what each of them does |
 //! | `checks`, `counts` | invariants; what the fleet has sent |
@@ -19,6 +20,7 @@ mod event;
 mod execution;
 mod fault;
 mod faults;
+mod parts;
 mod program;
 mod run;
 mod server;

@@ -1,11 +1,4 @@
-//! State of a simulated worker. The modules below move it: each has one part of a worker, which
-//! asks the product's decision what to do and sends the statements that the product sends.
-
-pub(crate) mod claimer;
-pub(crate) mod heartbeat;
-pub(crate) mod peers;
-pub(crate) mod reader;
-pub(crate) mod scheduler;
+//! State of a simulated worker, which the modules of `parts` change.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
