@@ -18,45 +18,45 @@
 --   07_routines                  1418  Routines of profiles: a profile restricted to calls of allowed routines
 --   08_targets                   1505  Targets: other databases in which tasks run
 --   09_tasks                     1758  Tasks: live tasks and their deduplication keys
---   10_attempts                  2141  Attempts: the history, in daily partitions
---   11_prune                     2297  Prune: deletes what is older than its retention, or no longer needed
---   12_workers                   2556  Workers: live ones with their heartbeats, cancel requests, progress
---   13_limits                    2698  Limits of a task: which ones apply, and the creation of missing ones
---   14_permits                   2875  Permits: blocked <-> pending
---   15_suspects                  3394  Suspects: tasks that ran when the server crashed
---   16_watched_lanes             3505  Watched lanes: whether an enqueue has to wake a worker
---   17_enqueue                   3610  Enqueue: -> scheduled | blocked | pending, in the caller's transaction
---   18_notifications             4014  Notifications: which events are reported to whom, and the outbox
---   19_finish                    4256  Finish: complete, fail, release, reclaim: running -> the other states
---   20_notification_delivery     4757  Delivery of notifications: claim, end of an attempt, backlogs
---   21_operator                  5152  Operator functions: cancel, retry, pause, resume, drain
---   22_subscriptions             5602  Subscriptions: functions for operators, and status for viewers
---   23_task_changes              5899  Changes of waiting tasks: -> scheduled | blocked | pending
---   24_task_purge                6045  Purge: all waiting tasks of a queue -> finished
---   25_jobs                      6079  Jobs: named sets of tasks with edges
---   26_dependencies              6627  Dependencies: edges that hold in every run that contains both tasks
---   27_job_versions              6798  Versions of jobs: what each change of a definition changed
---   28_schedules                 6844  Schedules: when jobs run automatically
---   29_runs                      7440  Runs: tables, start, tasks added later
---   30_unstored                  8010  Unstored data of runs: erased when the run ends
---   31_run_advance               8075  Advance of runs: waiting -> ready -> released -> finished
---   32_run_approvals             8563  Approvals: tasks of a run that a person has to approve
---   33_run_control               8679  Control of runs: cancel, restart, rerun, and the retry of a task
---   34_run_deadlines             8950  Deadlines and timeouts of runs
---   35_run_notifications         9079  Notifications of the end of a run, in its transaction
---   36_run_status                9154  Status of runs: their tasks by state
---   37_schedule_backfills        9212  Backfills: runs of a schedule for instants in the past
---   38_schedule_run_now          9494  Runs of schedules that an operator starts
---   39_schedule_ticks            9556  Ticks of schedules: whether a due schedule fires, its runs and its log
---   40_idempotency              10111  Idempotency keys of requests
---   41_schedule_views           10173  Status of schedules, the runs that they fired, and a dry run of a tick
---   42_views                    10383  Monitoring: running tasks, status, history, failures, run times
---   43_citus                    10795  Citus: exactly once for tasks that write distributed tables
---   44_sequences                10855  Sequences that are behind the rows of their tables
---   45_wait                     10946  Wait: procedures that return when a task or a run has ended
---   46_why                      11028  Why: one sentence about a task or a run
---   47_grants                   11428  Privileges on all objects, and the end of the transaction
---   48_statistics               11499  ANALYZE of tables that hold rows and have no statistics
+--   10_attempts                  2136  Attempts: the history, in daily partitions
+--   11_prune                     2288  Prune: deletes what is older than its retention, or no longer needed
+--   12_workers                   2547  Workers: live ones with their heartbeats, cancel requests, progress
+--   13_limits                    2689  Limits of a task: which ones apply, and the creation of missing ones
+--   14_permits                   2866  Permits: blocked <-> pending
+--   15_suspects                  3385  Suspects: tasks that ran when the server crashed
+--   16_watched_lanes             3496  Watched lanes: whether an enqueue has to wake a worker
+--   17_enqueue                   3601  Enqueue: -> scheduled | blocked | pending, in the caller's transaction
+--   18_notifications             4005  Notifications: which events are reported to whom, and the outbox
+--   19_finish                    4247  Finish: complete, fail, release, reclaim: running -> the other states
+--   20_notification_delivery     4748  Delivery of notifications: claim, end of an attempt, backlogs
+--   21_operator                  5143  Operator functions: cancel, retry, pause, resume, drain
+--   22_subscriptions             5593  Subscriptions: functions for operators, and status for viewers
+--   23_task_changes              5890  Changes of waiting tasks: -> scheduled | blocked | pending
+--   24_task_purge                6036  Purge: all waiting tasks of a queue -> finished
+--   25_jobs                      6070  Jobs: named sets of tasks with edges
+--   26_dependencies              6615  Dependencies: edges that hold in every run that contains both tasks
+--   27_job_versions              6786  Versions of jobs: what each change of a definition changed
+--   28_schedules                 6832  Schedules: when jobs run automatically
+--   29_runs                      7428  Runs: tables, start, tasks added later
+--   30_unstored                  7998  Unstored data of runs: erased when the run ends
+--   31_run_advance               8063  Advance of runs: waiting -> ready -> released -> finished
+--   32_run_approvals             8551  Approvals: tasks of a run that a person has to approve
+--   33_run_control               8667  Control of runs: cancel, restart, rerun, and the retry of a task
+--   34_run_deadlines             8938  Deadlines and timeouts of runs
+--   35_run_notifications         9067  Notifications of the end of a run, in its transaction
+--   36_run_status                9142  Status of runs: their tasks by state
+--   37_schedule_backfills        9200  Backfills: runs of a schedule for instants in the past
+--   38_schedule_run_now          9482  Runs of schedules that an operator starts
+--   39_schedule_ticks            9544  Ticks of schedules: whether a due schedule fires, its runs and its log
+--   40_idempotency              10099  Idempotency keys of requests
+--   41_schedule_views           10161  Status of schedules, the runs that they fired, and a dry run of a tick
+--   42_views                    10371  Monitoring: running tasks, status, history, failures, run times
+--   43_citus                    10783  Citus: exactly once for tasks that write distributed tables
+--   44_sequences                10843  Sequences that are behind the rows of their tables
+--   45_wait                     10934  Wait: procedures that return when a task or a run has ended
+--   46_why                      11016  Why: one sentence about a task or a run
+--   47_grants                   11416  Privileges on all objects, and the end of the transaction
+--   48_statistics               11487  ANALYZE of tables that hold rows and have no statistics
 --
 -- All names are schema-qualified and search_path is pg_catalog throughout, so that objects in a caller's
 -- schema cannot shadow them. PostgreSQL checks SQL functions, views and the types of variables when it
@@ -2097,16 +2097,11 @@ GRANT SELECT, UPDATE (state, blocking_limit_id, attempt, start_by, claimed_at, c
 CREATE OR REPLACE VIEW mill.visible_tasks AS
     -- A scalar subquery is evaluated once, a plain function call once per row.
     SELECT x.id, x.enqueued_at, x.due_at, x.claimed_at, x.session_started_at, x.claimed_by,
-        (mill.effective(x.options)).retry_interval, (x.options).timeout, x.state, x.priority,
-        (mill.effective(x.options)).mode, (mill.effective(x.options)).backoff, x.attempt,
-        (mill.effective(x.options)).max_attempts, x.failures, x.transient_failures, x.crashes, x.session_pid,
-        (mill.effective(x.options)).jitter, (mill.effective(x.options)).at_most_once,
-        (mill.effective(x.options)).external, (mill.effective(x.options)).explain, x.queue, x.name, x.key,
-        x.concurrency_key, x.group_name, x.run_id, x.node, x.limits, x.blocking_limit_id, x.start_by,
-        x.run_as,
+        x.state, x.priority, x.attempt, x.failures, x.transient_failures, x.crashes, x.session_pid, x.queue, x.name,
+        x.key, x.concurrency_key, x.group_name, x.run_id, x.node, x.limits, x.blocking_limit_id, x.start_by, x.run_as,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.params END AS params,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.statement END AS statement,
-        (x.options).tags, (x.options).metadata, x.options
+        (x.options).timeout, (x.options).tags, (x.options).metadata, x.options, (mill.effective(x.options)).*
     FROM mill.tasks x;
 COMMENT ON VIEW mill.visible_tasks IS
     'mill.tasks without tokens, for mill_viewer. Hides statements and params if settings.hide_statements is set';
@@ -2214,13 +2209,9 @@ REVOKE INSERT ON mill.attempts FROM mill_worker;
 GRANT SELECT ON mill.attempts TO mill_worker;
 
 CREATE OR REPLACE VIEW mill.visible_attempts AS
-    SELECT x.finished_at, x.task_id, x.enqueued_at, x.due_at, x.started_at, x.worker_id,
-        (mill.effective(x.options)).retry_interval, (x.options).timeout, x.rows, x.attempt, x.outcome, x.priority,
-        (mill.effective(x.options)).mode, (mill.effective(x.options)).backoff,
-        (mill.effective(x.options)).max_attempts, x.session_pid, x.position, x.final,
-        (mill.effective(x.options)).jitter, (mill.effective(x.options)).at_most_once,
-        (mill.effective(x.options)).external, (mill.effective(x.options)).explain, x.queue, x.name, x.key,
-        x.concurrency_key, x.group_name, x.run_id, x.node, x.sqlstate, x.run_as,
+    SELECT x.finished_at, x.task_id, x.enqueued_at, x.due_at, x.started_at, x.worker_id, x.rows,
+        x.attempt, x.outcome, x.priority, x.session_pid, x.position, x.final, x.queue, x.name, x.key, x.concurrency_key,
+        x.group_name, x.run_id, x.node, x.sqlstate, x.run_as,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.message END AS message,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.detail END AS detail,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.hint END AS hint,
@@ -2230,7 +2221,7 @@ CREATE OR REPLACE VIEW mill.visible_attempts AS
         CASE WHEN (SELECT mill.sees_statements()) THEN x.plan END AS plan,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.params END AS params,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.statement END AS statement,
-        (x.options).tags, (x.options).metadata, x.options
+        (x.options).timeout, (x.options).tags, (x.options).metadata, x.options, (mill.effective(x.options)).*
     FROM mill.attempts x;
 COMMENT ON VIEW mill.visible_attempts IS
     'mill.attempts without tokens, for mill_viewer. Hides statements and their output if settings.hide_statements is '
@@ -6157,14 +6148,11 @@ COMMENT ON COLUMN mill.job_tasks.enabled IS
 
 CREATE OR REPLACE VIEW mill.visible_job_tasks AS
     SELECT x.job, x.name, x.description, x.queue, x.priority, x.group_name, x.concurrency_key,
-        (mill.effective(x.options)).max_attempts, (mill.effective(x.options)).retry_interval,
-        (mill.effective(x.options)).backoff, (mill.effective(x.options)).jitter, (x.options).timeout,
-        (mill.effective(x.options)).mode, (mill.effective(x.options)).at_most_once,
-        (mill.effective(x.options)).external, x.ignore_failure, x.join_mode, x.run_as, x.disabled_at,
+        x.ignore_failure, x.join_mode, x.run_as, x.disabled_at,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.statement END AS statement,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.params END AS params,
-        (x.options).tags, (x.options).metadata, x.options, x.enabled, x.expected_duration,
-        x.approval, x.approval_note
+        x.enabled, x.expected_duration, x.approval, x.approval_note, (x.options).timeout, (x.options).tags,
+        (x.options).metadata, x.options, (mill.effective(x.options)).*
     FROM mill.job_tasks x;
 COMMENT ON VIEW mill.visible_job_tasks IS
     'mill.job_tasks for mill_viewer. Hides statements and params if settings.hide_statements is set';
@@ -6199,7 +6187,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         'run_timeout', j.run_timeout,
         'tasks', (SELECT coalesce(jsonb_agg(mill.without_nulls(
                 coalesce(to_jsonb(t.options), '{}')
-                || to_jsonb(t) - ARRAY['job', 'disabled_at', 'group_name', 'join_mode', 'options']
+                || to_jsonb(t) - ARRAY['job', 'disabled_at', 'group_name', 'join_mode', 'options', 'explain']
                 || jsonb_build_object(
                     'group', t.group_name, 'join', t.join_mode, 'run_as', nullif(t.run_as, ''),
                     'after', (SELECT jsonb_agg(jsonb_build_object('task', e.parent, 'expected', e.expected)

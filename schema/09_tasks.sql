@@ -338,16 +338,11 @@ GRANT SELECT, UPDATE (state, blocking_limit_id, attempt, start_by, claimed_at, c
 CREATE OR REPLACE VIEW mill.visible_tasks AS
     -- A scalar subquery is evaluated once, a plain function call once per row.
     SELECT x.id, x.enqueued_at, x.due_at, x.claimed_at, x.session_started_at, x.claimed_by,
-        (mill.effective(x.options)).retry_interval, (x.options).timeout, x.state, x.priority,
-        (mill.effective(x.options)).mode, (mill.effective(x.options)).backoff, x.attempt,
-        (mill.effective(x.options)).max_attempts, x.failures, x.transient_failures, x.crashes, x.session_pid,
-        (mill.effective(x.options)).jitter, (mill.effective(x.options)).at_most_once,
-        (mill.effective(x.options)).external, (mill.effective(x.options)).explain, x.queue, x.name, x.key,
-        x.concurrency_key, x.group_name, x.run_id, x.node, x.limits, x.blocking_limit_id, x.start_by,
-        x.run_as,
+        x.state, x.priority, x.attempt, x.failures, x.transient_failures, x.crashes, x.session_pid, x.queue, x.name,
+        x.key, x.concurrency_key, x.group_name, x.run_id, x.node, x.limits, x.blocking_limit_id, x.start_by, x.run_as,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.params END AS params,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.statement END AS statement,
-        (x.options).tags, (x.options).metadata, x.options
+        (x.options).timeout, (x.options).tags, (x.options).metadata, x.options, (mill.effective(x.options)).*
     FROM mill.tasks x;
 COMMENT ON VIEW mill.visible_tasks IS
     'mill.tasks without tokens, for mill_viewer. Hides statements and params if settings.hide_statements is set';

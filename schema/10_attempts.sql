@@ -72,13 +72,9 @@ REVOKE INSERT ON mill.attempts FROM mill_worker;
 GRANT SELECT ON mill.attempts TO mill_worker;
 
 CREATE OR REPLACE VIEW mill.visible_attempts AS
-    SELECT x.finished_at, x.task_id, x.enqueued_at, x.due_at, x.started_at, x.worker_id,
-        (mill.effective(x.options)).retry_interval, (x.options).timeout, x.rows, x.attempt, x.outcome, x.priority,
-        (mill.effective(x.options)).mode, (mill.effective(x.options)).backoff,
-        (mill.effective(x.options)).max_attempts, x.session_pid, x.position, x.final,
-        (mill.effective(x.options)).jitter, (mill.effective(x.options)).at_most_once,
-        (mill.effective(x.options)).external, (mill.effective(x.options)).explain, x.queue, x.name, x.key,
-        x.concurrency_key, x.group_name, x.run_id, x.node, x.sqlstate, x.run_as,
+    SELECT x.finished_at, x.task_id, x.enqueued_at, x.due_at, x.started_at, x.worker_id, x.rows,
+        x.attempt, x.outcome, x.priority, x.session_pid, x.position, x.final, x.queue, x.name, x.key, x.concurrency_key,
+        x.group_name, x.run_id, x.node, x.sqlstate, x.run_as,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.message END AS message,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.detail END AS detail,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.hint END AS hint,
@@ -88,7 +84,7 @@ CREATE OR REPLACE VIEW mill.visible_attempts AS
         CASE WHEN (SELECT mill.sees_statements()) THEN x.plan END AS plan,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.params END AS params,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.statement END AS statement,
-        (x.options).tags, (x.options).metadata, x.options
+        (x.options).timeout, (x.options).tags, (x.options).metadata, x.options, (mill.effective(x.options)).*
     FROM mill.attempts x;
 COMMENT ON VIEW mill.visible_attempts IS
     'mill.attempts without tokens, for mill_viewer. Hides statements and their output if settings.hide_statements is '

@@ -77,14 +77,11 @@ COMMENT ON COLUMN mill.job_tasks.enabled IS
 
 CREATE OR REPLACE VIEW mill.visible_job_tasks AS
     SELECT x.job, x.name, x.description, x.queue, x.priority, x.group_name, x.concurrency_key,
-        (mill.effective(x.options)).max_attempts, (mill.effective(x.options)).retry_interval,
-        (mill.effective(x.options)).backoff, (mill.effective(x.options)).jitter, (x.options).timeout,
-        (mill.effective(x.options)).mode, (mill.effective(x.options)).at_most_once,
-        (mill.effective(x.options)).external, x.ignore_failure, x.join_mode, x.run_as, x.disabled_at,
+        x.ignore_failure, x.join_mode, x.run_as, x.disabled_at,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.statement END AS statement,
         CASE WHEN (SELECT mill.sees_statements()) THEN x.params END AS params,
-        (x.options).tags, (x.options).metadata, x.options, x.enabled, x.expected_duration,
-        x.approval, x.approval_note
+        x.enabled, x.expected_duration, x.approval, x.approval_note, (x.options).timeout, (x.options).tags,
+        (x.options).metadata, x.options, (mill.effective(x.options)).*
     FROM mill.job_tasks x;
 COMMENT ON VIEW mill.visible_job_tasks IS
     'mill.job_tasks for mill_viewer. Hides statements and params if settings.hide_statements is set';
@@ -119,7 +116,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         'run_timeout', j.run_timeout,
         'tasks', (SELECT coalesce(jsonb_agg(mill.without_nulls(
                 coalesce(to_jsonb(t.options), '{}')
-                || to_jsonb(t) - ARRAY['job', 'disabled_at', 'group_name', 'join_mode', 'options']
+                || to_jsonb(t) - ARRAY['job', 'disabled_at', 'group_name', 'join_mode', 'options', 'explain']
                 || jsonb_build_object(
                     'group', t.group_name, 'join', t.join_mode, 'run_as', nullif(t.run_as, ''),
                     'after', (SELECT jsonb_agg(jsonb_build_object('task', e.parent, 'expected', e.expected)
