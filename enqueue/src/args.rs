@@ -10,7 +10,9 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser};
 use cli::time::{self, Moment};
 use conninfo::{ConnectionSource, Layer, SourceNames};
-use queue::{Backoff, Isolation, Labels, Mode, Priority, Traceparent, task_defaults};
+use queue::{
+    Backoff, Isolation, Labels, Mode, Priority, StoredOptions, Traceparent, task_defaults,
+};
 use serde_json::Value;
 use terminal::{label, queue_name, span};
 
@@ -226,15 +228,8 @@ pub(crate) struct TaskFlags {
     /// attempt is recorded durably
     #[arg(long, help_heading = EXECUTION)]
     pub(crate) external: bool,
-    /// Whether the params of the task are stored after its end [default: as set for the queue]
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true)]
-    #[arg(default_missing_value = "true", help_heading = EXECUTION)]
-    pub(crate) store_params: Option<bool>,
-    /// Whether notices, first rows and plan are stored after the end of the task [default: as set
-    /// for the queue]
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true)]
-    #[arg(default_missing_value = "true", help_heading = EXECUTION)]
-    pub(crate) store_output: Option<bool>,
+    #[command(flatten)]
+    pub(crate) stored: StoredOptions,
     /// Profile whose login runs the task [default: the common login of tasks without a profile]
     #[arg(long, value_name = "PROFILE", value_parser = label, help_heading = EXECUTION)]
     pub(crate) run_as: Option<String>,
@@ -375,17 +370,14 @@ impl Args {
 
 /// Refuses options of a single task next to `--job`. The error names the option that was given.
 fn no_task_option(matches: &ArgMatches) -> Result<(), clap::Error> {
-    let mut command = Args::command();
-    let task_flags = command.get_groups().find(|group| group.get_id() == "TaskFlags");
-    let of_task: Vec<_> = task_flags.into_iter().flat_map(clap::ArgGroup::get_args).collect();
+    let task = <TaskFlags as clap::Args>::augment_args(clap::Command::new("enqueue"));
     let given = |arg: &&clap::Arg| {
-        let source = matches.value_source(arg.get_id().as_str());
-        of_task.contains(&arg.get_id()) && source == Some(ValueSource::CommandLine)
+        matches.value_source(arg.get_id().as_str()) == Some(ValueSource::CommandLine)
     };
-    let option = command.get_arguments().find(given).and_then(clap::Arg::get_long);
-    let Some(option) = option.map(str::to_owned) else { return Ok(()) };
+    let option = task.get_arguments().find(given).and_then(clap::Arg::get_long);
+    let Some(option) = option else { return Ok(()) };
     let message = format!("--{option} cannot be used with --job");
-    Err(command.error(ErrorKind::ArgumentConflict, message))
+    Err(Args::command().error(ErrorKind::ArgumentConflict, message))
 }
 
 fn enum_value<T>(words: impl Iterator<Item = &'static str>) -> impl TypedValueParser<Value = T>

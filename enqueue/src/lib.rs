@@ -143,9 +143,8 @@ async fn options(args: &Args, session: &Session) -> Result<TaskOptions, Failure>
         stored: StoredOptions {
             labels: args.labels(),
             isolation: flags.isolation,
-            store_params: flags.store_params,
-            store_output: flags.store_output,
             traceparent: args.traceparent()?,
+            ..flags.stored.clone()
         },
     })
 }

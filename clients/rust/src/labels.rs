@@ -42,25 +42,38 @@ impl Labels {
 }
 
 /// Options of a task that are read and shown as a whole. A field has the name of its attribute of the
-/// type `mill.task_options`.
+/// type `mill.task_options`; its `arg` is the flag of `enqueue`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[cfg_attr(feature = "clap", derive(clap::Args), command(next_help_heading = "Execution"))]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct StoredOptions {
     /// Tags and metadata.
+    #[cfg_attr(feature = "clap", arg(skip))]
     #[serde(flatten)]
     pub labels: Labels,
     /// Isolation level of the task's transaction; `None` for the default of the login and the
     /// database.
+    #[cfg_attr(feature = "clap", arg(skip))]
     #[serde(default)]
     pub isolation: Option<Isolation>,
     /// Whether the params of the finished task are stored; `None` for the default of the queue. In
     /// a stored task: `Some(false)` if it has params that are not stored.
+    #[cfg_attr(feature = "clap", arg(
+        long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
+        help = "Whether the params of the task are stored after its end [default: as set for the queue]"
+    ))]
     #[serde(default)]
     pub store_params: Option<bool>,
     /// Whether notices, result and plan of the finished task are stored, as for `store_params`.
+    #[cfg_attr(feature = "clap", arg(
+        long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
+        help = "Whether notices, first rows and plan are stored after the end of the task [default: as set for the \
+            queue]"
+    ))]
     #[serde(default)]
     pub store_output: Option<bool>,
     /// Trace context of the caller.
+    #[cfg_attr(feature = "clap", arg(skip))]
     #[serde(default, deserialize_with = "valid_or_none")]
     pub traceparent: Option<Traceparent>,
 }

@@ -4,10 +4,8 @@ use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::time::Duration;
 
-use pgmill_client::{
-    Due, Error, Labels, NewTask, RunId, RunOptions, StoredOptions, TaskId, TaskOptions,
-};
-use serde_json::{Map, Value, json};
+use pgmill_client::{Due, Error, Labels, NewTask, RunId, RunOptions, TaskId, TaskOptions};
+use serde_json::{Map, Value, from_value, json};
 use tokio_postgres::GenericClient;
 use tokio_postgres::error::SqlState;
 
@@ -183,13 +181,7 @@ fn options(given: &Value) -> TaskOptions {
         run_as: text(&given["run_as"]),
         target: text(&given["target"]),
         explain: flag("explain").unwrap_or_default(),
-        stored: StoredOptions {
-            labels: labels(given),
-            isolation: word(&given["isolation"]),
-            store_params: flag("store_params"),
-            store_output: flag("store_output"),
-            traceparent: text(&given["traceparent"]).map(|it| it.parse().unwrap()),
-        },
+        stored: given.as_object().map(|_| from_value(given.clone()).unwrap()).unwrap_or_default(),
     }
 }
 

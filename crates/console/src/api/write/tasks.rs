@@ -103,6 +103,11 @@ fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
 impl EnqueueRequest {
     fn split(self) -> Result<(Vec<TaskRequest>, TaskOptions), HttpError> {
         let labels = Labels { tags: self.tags, metadata: self.metadata };
+        let mut stored = StoredOptions { labels, ..StoredOptions::default() };
+        stored.isolation = self.isolation;
+        stored.store_params = self.store_params;
+        stored.store_output = self.store_output;
+        stored.traceparent = self.traceparent;
         let options = TaskOptions {
             queue: self.queue,
             priority: self.priority,
@@ -122,13 +127,7 @@ impl EnqueueRequest {
             // `run_as` names targets as well.
             target: None,
             explain: self.explain,
-            stored: StoredOptions {
-                labels,
-                isolation: self.isolation,
-                store_params: self.store_params,
-                store_output: self.store_output,
-                traceparent: self.traceparent,
-            },
+            stored,
         };
         Ok((self.tasks, options))
     }
