@@ -26,12 +26,14 @@ const JOBS: &str = "WITH /* queue.insight_jobs */ page AS MATERIALIZED (
     FROM (SELECT x.id, x.state, x.started_at, x.jobs FROM mill.runs x ORDER BY x.id DESC LIMIT $3) AS r
         CROSS JOIN unnest(r.jobs) AS u(job)
     WHERE u.job = ANY (ARRAY(SELECT p.name FROM page p)) ORDER BY u.job, r.id DESC
+), counted AS MATERIALIZED (
+    SELECT t.job, count(*) AS tasks FROM mill.job_tasks t
+    WHERE t.disabled_at IS NULL AND t.job = ANY (ARRAY(SELECT p.name FROM page p)) GROUP BY t.job
 )
 SELECT p.name, p.description, p.frequency, p.enabled, p.version, p.changed_at, p.changed_by,
-    (SELECT count(*) FROM mill.job_tasks t WHERE t.job = p.name AND t.disabled_at IS NULL) AS tasks,
-    n.id AS last_run_id, n.state::text AS last_state, n.started_at AS last_started_at,
+    coalesce(c.tasks, 0) AS tasks, n.id AS last_run_id, n.state::text AS last_state, n.started_at AS last_started_at,
     p.tags, p.metadata
-FROM page p LEFT JOIN newest n ON n.job = p.name ORDER BY lower(p.name)";
+FROM page p LEFT JOIN newest n ON n.job = p.name LEFT JOIN counted c ON c.job = p.name ORDER BY lower(p.name)";
 
 /// A page of jobs, by name.
 #[derive(Clone, Debug, Default, Serialize, utoipa::ToSchema)]
