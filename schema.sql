@@ -26,37 +26,37 @@
 --   15_suspects                  3385  Suspects: tasks that ran when the server crashed
 --   16_watched_lanes             3496  Watched lanes: whether an enqueue has to wake a worker
 --   17_enqueue                   3601  Enqueue: -> scheduled | blocked | pending, in the caller's transaction
---   18_notifications             4005  Notifications: which events are reported to whom, and the outbox
---   19_finish                    4247  Finish: complete, fail, release, reclaim: running -> the other states
---   20_notification_delivery     4748  Delivery of notifications: claim, end of an attempt, backlogs
---   21_operator                  5143  Operator functions: cancel, retry, pause, resume, drain
---   22_subscriptions             5593  Subscriptions: functions for operators, and status for viewers
---   23_task_changes              5890  Changes of waiting tasks: -> scheduled | blocked | pending
---   24_task_purge                6036  Purge: all waiting tasks of a queue -> finished
---   25_jobs                      6070  Jobs: named sets of tasks with edges
---   26_dependencies              6615  Dependencies: edges that hold in every run that contains both tasks
---   27_job_versions              6786  Versions of jobs: what each change of a definition changed
---   28_schedules                 6832  Schedules: when jobs run automatically
---   29_runs                      7428  Runs: tables, start, tasks added later
---   30_unstored                  7998  Unstored data of runs: erased when the run ends
---   31_run_advance               8063  Advance of runs: waiting -> ready -> released -> finished
---   32_run_approvals             8551  Approvals: tasks of a run that a person has to approve
---   33_run_control               8667  Control of runs: cancel, restart, rerun, and the retry of a task
---   34_run_deadlines             8938  Deadlines and timeouts of runs
---   35_run_notifications         9067  Notifications of the end of a run, in its transaction
---   36_run_status                9142  Status of runs: their tasks by state
---   37_schedule_backfills        9200  Backfills: runs of a schedule for instants in the past
---   38_schedule_run_now          9482  Runs of schedules that an operator starts
---   39_schedule_ticks            9544  Ticks of schedules: whether a due schedule fires, its runs and its log
---   40_idempotency              10099  Idempotency keys of requests
---   41_schedule_views           10161  Status of schedules, the runs that they fired, and a dry run of a tick
---   42_views                    10371  Monitoring: running tasks, status, history, failures, run times
---   43_citus                    10783  Citus: exactly once for tasks that write distributed tables
---   44_sequences                10843  Sequences that are behind the rows of their tables
---   45_wait                     10934  Wait: procedures that return when a task or a run has ended
---   46_why                      11016  Why: one sentence about a task or a run
---   47_grants                   11416  Privileges on all objects, and the end of the transaction
---   48_statistics               11487  ANALYZE of tables that hold rows and have no statistics
+--   18_notifications             4040  Notifications: which events are reported to whom, and the outbox
+--   19_finish                    4282  Finish: complete, fail, release, reclaim: running -> the other states
+--   20_notification_delivery     4783  Delivery of notifications: claim, end of an attempt, backlogs
+--   21_operator                  5178  Operator functions: cancel, retry, pause, resume, drain
+--   22_subscriptions             5628  Subscriptions: functions for operators, and status for viewers
+--   23_task_changes              5925  Changes of waiting tasks: -> scheduled | blocked | pending
+--   24_task_purge                6071  Purge: all waiting tasks of a queue -> finished
+--   25_jobs                      6105  Jobs: named sets of tasks with edges
+--   26_dependencies              6650  Dependencies: edges that hold in every run that contains both tasks
+--   27_job_versions              6821  Versions of jobs: what each change of a definition changed
+--   28_schedules                 6867  Schedules: when jobs run automatically
+--   29_runs                      7463  Runs: tables, start, tasks added later
+--   30_unstored                  8033  Unstored data of runs: erased when the run ends
+--   31_run_advance               8098  Advance of runs: waiting -> ready -> released -> finished
+--   32_run_approvals             8586  Approvals: tasks of a run that a person has to approve
+--   33_run_control               8702  Control of runs: cancel, restart, rerun, and the retry of a task
+--   34_run_deadlines             8973  Deadlines and timeouts of runs
+--   35_run_notifications         9102  Notifications of the end of a run, in its transaction
+--   36_run_status                9177  Status of runs: their tasks by state
+--   37_schedule_backfills        9235  Backfills: runs of a schedule for instants in the past
+--   38_schedule_run_now          9517  Runs of schedules that an operator starts
+--   39_schedule_ticks            9579  Ticks of schedules: whether a due schedule fires, its runs and its log
+--   40_idempotency              10134  Idempotency keys of requests
+--   41_schedule_views           10196  Status of schedules, the runs that they fired, and a dry run of a tick
+--   42_views                    10406  Monitoring: running tasks, status, history, failures, run times
+--   43_citus                    10818  Citus: exactly once for tasks that write distributed tables
+--   44_sequences                10878  Sequences that are behind the rows of their tables
+--   45_wait                     10969  Wait: procedures that return when a task or a run has ended
+--   46_why                      11051  Why: one sentence about a task or a run
+--   47_grants                   11451  Privileges on all objects, and the end of the transaction
+--   48_statistics               11522  ANALYZE of tables that hold rows and have no statistics
 --
 -- All names are schema-qualified and search_path is pg_catalog throughout, so that objects in a caller's
 -- schema cannot shadow them. PostgreSQL checks SQL functions, views and the types of variables when it
@@ -750,7 +750,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.profile IS
-    'Returns a key of a profile, for mill.submit and mill.enqueue_many in sessions of the same login, as long as the '
+    'Returns a key of a profile, for mill.submit and mill.submit_many in sessions of the same login, as long as the '
     'current user may use the profile. Raises an error if it may not';
 GRANT EXECUTE ON FUNCTION mill.profile TO mill_producer;
 
@@ -1580,7 +1580,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.target IS
-    'Returns the key of a target, for the argument profile of mill.submit and mill.enqueue_many. Raises an error if '
+    'Returns the key of a target, for the argument profile of mill.submit and mill.submit_many. Raises an error if '
     'the current user may not use it';
 GRANT EXECUTE ON FUNCTION mill.target TO mill_producer;
 
@@ -3602,9 +3602,9 @@ GRANT EXECUTE ON FUNCTION mill.watch_lanes TO mill_worker;
 
 -- Enqueue: -> scheduled | blocked | pending, in the caller's transaction.
 --
--- mill.enqueue and mill.enqueue_many are for people, mill.submit is for programs. mill.enqueue runs with
--- the rights of its caller: mill.profile, which it calls, needs them to decide whether the caller may
--- use a profile.
+-- mill.enqueue and mill.enqueue_many are for people, mill.submit and mill.submit_many for programs. mill.enqueue runs
+-- with the rights of its caller: mill.profile, which it calls, needs them to decide whether the caller may use a
+-- profile.
 
 CREATE OR REPLACE FUNCTION mill.find_byte_order_mark(sql text) RETURNS integer
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $function$
@@ -3776,7 +3776,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.read_task IS
-    'Returns the columns and the options of a new task that the document has, for mill.submit, mill.enqueue_many '
+    'Returns the columns and the options of a new task that the document has, for mill.submit, mill.submit_many '
     'and mill.add_run_task. keys: allowed keys that are no options. Raises an error if another key is unknown or a '
     'value is invalid';
 
@@ -3805,7 +3805,7 @@ $$;
 COMMENT ON FUNCTION mill.with_limits IS
     'Returns a new task with its limits, and with the priority of its group if it has none';
 
-CREATE OR REPLACE FUNCTION mill.enqueue_many(statements text[], params jsonb[] DEFAULT NULL,
+CREATE OR REPLACE FUNCTION mill.submit_many(statements text[], params jsonb[] DEFAULT NULL,
     names text[] DEFAULT NULL, options jsonb DEFAULT NULL) RETURNS SETOF bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -3813,21 +3813,21 @@ DECLARE
     task mill.tasks;
     resolve boolean;
 BEGIN
-    IF cardinality(enqueue_many.params) <> cardinality(statements)
-        OR cardinality(enqueue_many.names) <> cardinality(statements)
+    IF cardinality(submit_many.params) <> cardinality(statements)
+        OR cardinality(submit_many.names) <> cardinality(statements)
     THEN
         RAISE EXCEPTION 'statements, params and names differ in length' USING ERRCODE = '22023';
     END IF;
     -- As in mill.submit: a single query determines whether any statement needs the detailed checks.
-    IF EXISTS (SELECT FROM unnest(statements, enqueue_many.params) AS s(statement, params), mill.settings x
+    IF EXISTS (SELECT FROM unnest(statements, submit_many.params) AS s(statement, params), mill.settings x
         WHERE s.statement IS NULL OR s.params IS NOT NULL OR octet_length(s.statement) > x.statement_limit_bytes
             OR left(s.statement, 1000) !~ '[^[:space:]]'
             OR strpos(s.statement, chr(65279)) > 0)
     THEN
         statements := ARRAY(SELECT mill.check_statement(s.statement, s.params)
-            FROM unnest(statements, enqueue_many.params) WITH ORDINALITY AS s(statement, params, n) ORDER BY s.n);
+            FROM unnest(statements, submit_many.params) WITH ORDINALITY AS s(statement, params, n) ORDER BY s.n);
     END IF;
-    task := mill.read_task(enqueue_many.options,
+    task := mill.read_task(submit_many.options,
         '{concurrency,concurrency_key,due_at,due_in,group_name,priority,profile,queue,run_id}');
     task.group_name := coalesce(task.group_name, (SELECT s.default_group FROM mill.settings s));
     IF task.run_as <> '' OR (task.options).explain THEN
@@ -3835,10 +3835,10 @@ BEGIN
     END IF;
     resolve := num_nonnulls((task.options).store_params, (task.options).store_output) > 0 OR EXISTS (SELECT
         FROM mill.queues q WHERE q.name = task.queue AND NOT (q.store_params AND q.store_output));
-    IF num_nonnulls(task.group_name, task.concurrency_key, enqueue_many.options->>'concurrency') > 0
+    IF num_nonnulls(task.group_name, task.concurrency_key, submit_many.options->>'concurrency') > 0
         OR EXISTS (SELECT FROM mill.limits l WHERE l.kind = 'queue' AND l.name = task.queue)
     THEN
-        task := mill.with_limits(task, (enqueue_many.options->>'concurrency')::integer);
+        task := mill.with_limits(task, (submit_many.options->>'concurrency')::integer);
     END IF;
     task.state := mill.initial_state(task.due_at, task.limits);
     task.priority := coalesce(task.priority, 'normal');
@@ -3853,16 +3853,16 @@ BEGIN
             task.group_name, task.run_id, task.limits, task.run_as,
             CASE WHEN resolve THEN mill.resolve_options(task.options, task.queue, s.params) ELSE task.options END,
             CASE WHEN task.run_as <> '' THEN mill.new_receipt(task.run_as) END
-        FROM unnest(statements, enqueue_many.params, enqueue_many.names)
+        FROM unnest(statements, submit_many.params, submit_many.names)
             WITH ORDINALITY AS s(statement, params, name, n)
         ORDER BY s.n
         RETURNING id;
 END
 $$;
-COMMENT ON FUNCTION mill.enqueue_many IS
-    'Enqueues many tasks with the same options, in order. Returns their ids. options: as of mill.submit, without name '
-    'and key';
-GRANT EXECUTE ON FUNCTION mill.enqueue_many TO mill_producer;
+COMMENT ON FUNCTION mill.submit_many IS
+    'Enqueues many tasks with the same options, in order, for programs. SQL sessions use mill.enqueue_many. Returns '
+    'their ids. options: as of mill.submit, without name and key';
+GRANT EXECUTE ON FUNCTION mill.submit_many TO mill_producer;
 
 CREATE OR REPLACE FUNCTION mill.claim_key(key text, task_id bigint) RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -4001,6 +4001,41 @@ COMMENT ON FUNCTION mill.enqueue IS
     'that task and raises a notice. Null: the default, which docs/enqueue.md lists. options: {"tags": ["etl"], '
     '"metadata": {"owner": "bi"}}, and other options, as of mill.submit';
 GRANT EXECUTE ON FUNCTION mill.enqueue TO mill_producer;
+
+CREATE OR REPLACE FUNCTION mill.enqueue_many(
+    statements text[],
+    params jsonb[] DEFAULT NULL,
+    names text[] DEFAULT NULL,
+    queue text DEFAULT NULL,
+    priority mill.priority DEFAULT NULL,
+    due_at timestamptz DEFAULT NULL,
+    max_attempts integer DEFAULT NULL,
+    retry_interval interval DEFAULT NULL,
+    backoff mill.backoff DEFAULT NULL,
+    jitter boolean DEFAULT NULL,
+    timeout interval DEFAULT NULL,
+    mode mill.mode DEFAULT NULL,
+    at_most_once boolean DEFAULT NULL,
+    external boolean DEFAULT NULL,
+    group_name text DEFAULT NULL,
+    run_id bigint DEFAULT NULL,
+    concurrency_key text DEFAULT NULL,
+    concurrency integer DEFAULT NULL,
+    profile uuid DEFAULT NULL,
+    explain boolean DEFAULT NULL,
+    options jsonb DEFAULT NULL
+) RETURNS SETOF bigint
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT mill.submit_many(statements, params, names, jsonb_strip_nulls(jsonb_build_object('queue', queue,
+        'priority', priority, 'due_at', due_at, 'max_attempts', max_attempts, 'retry_interval', retry_interval,
+        'backoff', backoff, 'jitter', jitter, 'timeout', timeout, 'mode', mode, 'at_most_once', at_most_once,
+        'external', external, 'group_name', group_name, 'run_id', run_id, 'concurrency_key', concurrency_key,
+        'concurrency', concurrency, 'profile', profile, 'explain', explain)) || coalesce(options, '{}'))
+$$;
+COMMENT ON FUNCTION mill.enqueue_many IS
+    'Enqueues many tasks with the same options, in order. Returns their ids. The arguments are those of mill.enqueue, '
+    'except that profile => mill.profile(''name'') takes the place of run_as';
+GRANT EXECUTE ON FUNCTION mill.enqueue_many TO mill_producer;
 
 -- schema/18_notifications.sql ---------------------------------------------------------------------
 

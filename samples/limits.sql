@@ -11,7 +11,7 @@ FROM generate_series(1, 9) AS n;
 -- A queue with a concurrency limit and a rate.
 SELECT mill.set_max_running('queue', 'samples-mail', 2);
 SELECT mill.set_rate('queue', 'samples-mail', 50, '1 second');
-SELECT mill.enqueue_many(array_fill('SELECT 1'::text, ARRAY[20]), options => '{"queue": "samples-mail"}');
+SELECT mill.enqueue_many(array_fill('SELECT 1'::text, ARRAY[20]), queue => 'samples-mail');
 
 -- A group with low priority and at most four running tasks, which start only at night in Berlin, until
 -- the active period is removed below.

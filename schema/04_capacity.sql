@@ -146,7 +146,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.profile IS
-    'Returns a key of a profile, for mill.submit and mill.enqueue_many in sessions of the same login, as long as the '
+    'Returns a key of a profile, for mill.submit and mill.submit_many in sessions of the same login, as long as the '
     'current user may use the profile. Raises an error if it may not';
 GRANT EXECUTE ON FUNCTION mill.profile TO mill_producer;
 

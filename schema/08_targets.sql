@@ -74,7 +74,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.target IS
-    'Returns the key of a target, for the argument profile of mill.submit and mill.enqueue_many. Raises an error if '
+    'Returns the key of a target, for the argument profile of mill.submit and mill.submit_many. Raises an error if '
     'the current user may not use it';
 GRANT EXECUTE ON FUNCTION mill.target TO mill_producer;
 

@@ -1,8 +1,8 @@
 -- Enqueue: -> scheduled | blocked | pending, in the caller's transaction.
 --
--- mill.enqueue and mill.enqueue_many are for people, mill.submit is for programs. mill.enqueue runs with
--- the rights of its caller: mill.profile, which it calls, needs them to decide whether the caller may
--- use a profile.
+-- mill.enqueue and mill.enqueue_many are for people, mill.submit and mill.submit_many for programs. mill.enqueue runs
+-- with the rights of its caller: mill.profile, which it calls, needs them to decide whether the caller may use a
+-- profile.
 
 CREATE OR REPLACE FUNCTION mill.find_byte_order_mark(sql text) RETURNS integer
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $function$
@@ -174,7 +174,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION mill.read_task IS
-    'Returns the columns and the options of a new task that the document has, for mill.submit, mill.enqueue_many '
+    'Returns the columns and the options of a new task that the document has, for mill.submit, mill.submit_many '
     'and mill.add_run_task. keys: allowed keys that are no options. Raises an error if another key is unknown or a '
     'value is invalid';
 
@@ -203,7 +203,7 @@ $$;
 COMMENT ON FUNCTION mill.with_limits IS
     'Returns a new task with its limits, and with the priority of its group if it has none';
 
-CREATE OR REPLACE FUNCTION mill.enqueue_many(statements text[], params jsonb[] DEFAULT NULL,
+CREATE OR REPLACE FUNCTION mill.submit_many(statements text[], params jsonb[] DEFAULT NULL,
     names text[] DEFAULT NULL, options jsonb DEFAULT NULL) RETURNS SETOF bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -211,21 +211,21 @@ DECLARE
     task mill.tasks;
     resolve boolean;
 BEGIN
-    IF cardinality(enqueue_many.params) <> cardinality(statements)
-        OR cardinality(enqueue_many.names) <> cardinality(statements)
+    IF cardinality(submit_many.params) <> cardinality(statements)
+        OR cardinality(submit_many.names) <> cardinality(statements)
     THEN
         RAISE EXCEPTION 'statements, params and names differ in length' USING ERRCODE = '22023';
     END IF;
     -- As in mill.submit: a single query determines whether any statement needs the detailed checks.
-    IF EXISTS (SELECT FROM unnest(statements, enqueue_many.params) AS s(statement, params), mill.settings x
+    IF EXISTS (SELECT FROM unnest(statements, submit_many.params) AS s(statement, params), mill.settings x
         WHERE s.statement IS NULL OR s.params IS NOT NULL OR octet_length(s.statement) > x.statement_limit_bytes
             OR left(s.statement, 1000) !~ '[^[:space:]]'
             OR strpos(s.statement, chr(65279)) > 0)
     THEN
         statements := ARRAY(SELECT mill.check_statement(s.statement, s.params)
-            FROM unnest(statements, enqueue_many.params) WITH ORDINALITY AS s(statement, params, n) ORDER BY s.n);
+            FROM unnest(statements, submit_many.params) WITH ORDINALITY AS s(statement, params, n) ORDER BY s.n);
     END IF;
-    task := mill.read_task(enqueue_many.options,
+    task := mill.read_task(submit_many.options,
         '{concurrency,concurrency_key,due_at,due_in,group_name,priority,profile,queue,run_id}');
     task.group_name := coalesce(task.group_name, (SELECT s.default_group FROM mill.settings s));
     IF task.run_as <> '' OR (task.options).explain THEN
@@ -233,10 +233,10 @@ BEGIN
     END IF;
     resolve := num_nonnulls((task.options).store_params, (task.options).store_output) > 0 OR EXISTS (SELECT
         FROM mill.queues q WHERE q.name = task.queue AND NOT (q.store_params AND q.store_output));
-    IF num_nonnulls(task.group_name, task.concurrency_key, enqueue_many.options->>'concurrency') > 0
+    IF num_nonnulls(task.group_name, task.concurrency_key, submit_many.options->>'concurrency') > 0
         OR EXISTS (SELECT FROM mill.limits l WHERE l.kind = 'queue' AND l.name = task.queue)
     THEN
-        task := mill.with_limits(task, (enqueue_many.options->>'concurrency')::integer);
+        task := mill.with_limits(task, (submit_many.options->>'concurrency')::integer);
     END IF;
     task.state := mill.initial_state(task.due_at, task.limits);
     task.priority := coalesce(task.priority, 'normal');
@@ -251,16 +251,16 @@ BEGIN
             task.group_name, task.run_id, task.limits, task.run_as,
             CASE WHEN resolve THEN mill.resolve_options(task.options, task.queue, s.params) ELSE task.options END,
             CASE WHEN task.run_as <> '' THEN mill.new_receipt(task.run_as) END
-        FROM unnest(statements, enqueue_many.params, enqueue_many.names)
+        FROM unnest(statements, submit_many.params, submit_many.names)
             WITH ORDINALITY AS s(statement, params, name, n)
         ORDER BY s.n
         RETURNING id;
 END
 $$;
-COMMENT ON FUNCTION mill.enqueue_many IS
-    'Enqueues many tasks with the same options, in order. Returns their ids. options: as of mill.submit, without name '
-    'and key';
-GRANT EXECUTE ON FUNCTION mill.enqueue_many TO mill_producer;
+COMMENT ON FUNCTION mill.submit_many IS
+    'Enqueues many tasks with the same options, in order, for programs. SQL sessions use mill.enqueue_many. Returns '
+    'their ids. options: as of mill.submit, without name and key';
+GRANT EXECUTE ON FUNCTION mill.submit_many TO mill_producer;
 
 CREATE OR REPLACE FUNCTION mill.claim_key(key text, task_id bigint) RETURNS bigint
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -399,3 +399,38 @@ COMMENT ON FUNCTION mill.enqueue IS
     'that task and raises a notice. Null: the default, which docs/enqueue.md lists. options: {"tags": ["etl"], '
     '"metadata": {"owner": "bi"}}, and other options, as of mill.submit';
 GRANT EXECUTE ON FUNCTION mill.enqueue TO mill_producer;
+
+CREATE OR REPLACE FUNCTION mill.enqueue_many(
+    statements text[],
+    params jsonb[] DEFAULT NULL,
+    names text[] DEFAULT NULL,
+    queue text DEFAULT NULL,
+    priority mill.priority DEFAULT NULL,
+    due_at timestamptz DEFAULT NULL,
+    max_attempts integer DEFAULT NULL,
+    retry_interval interval DEFAULT NULL,
+    backoff mill.backoff DEFAULT NULL,
+    jitter boolean DEFAULT NULL,
+    timeout interval DEFAULT NULL,
+    mode mill.mode DEFAULT NULL,
+    at_most_once boolean DEFAULT NULL,
+    external boolean DEFAULT NULL,
+    group_name text DEFAULT NULL,
+    run_id bigint DEFAULT NULL,
+    concurrency_key text DEFAULT NULL,
+    concurrency integer DEFAULT NULL,
+    profile uuid DEFAULT NULL,
+    explain boolean DEFAULT NULL,
+    options jsonb DEFAULT NULL
+) RETURNS SETOF bigint
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT mill.submit_many(statements, params, names, jsonb_strip_nulls(jsonb_build_object('queue', queue,
+        'priority', priority, 'due_at', due_at, 'max_attempts', max_attempts, 'retry_interval', retry_interval,
+        'backoff', backoff, 'jitter', jitter, 'timeout', timeout, 'mode', mode, 'at_most_once', at_most_once,
+        'external', external, 'group_name', group_name, 'run_id', run_id, 'concurrency_key', concurrency_key,
+        'concurrency', concurrency, 'profile', profile, 'explain', explain)) || coalesce(options, '{}'))
+$$;
+COMMENT ON FUNCTION mill.enqueue_many IS
+    'Enqueues many tasks with the same options, in order. Returns their ids. The arguments are those of mill.enqueue, '
+    'except that profile => mill.profile(''name'') takes the place of run_as';
+GRANT EXECUTE ON FUNCTION mill.enqueue_many TO mill_producer;

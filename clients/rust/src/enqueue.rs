@@ -13,7 +13,7 @@ use crate::request::{Enqueued, NewTask, TaskOptions};
 
 const ENQUEUE: &str = "SELECT /* pgmill.enqueue */ s.id, s.created FROM mill.submit";
 
-const ENQUEUE_MANY: &str = "SELECT /* pgmill.enqueue_many */ s FROM mill.enqueue_many";
+const ENQUEUE_MANY: &str = "SELECT /* pgmill.enqueue_many */ s FROM mill.submit_many";
 
 /// Enqueues one task, under a deduplication key if one is given.
 ///

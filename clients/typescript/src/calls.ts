@@ -84,7 +84,7 @@ export function enqueueMany(tasks: readonly (NewTask | string)[], options: TaskO
   const { document, profile } = optionsDocument(options, {});
   const sql =
     "SELECT /* pgmill.enqueue_many */ s::text " +
-    `FROM mill.enqueue_many($1::text[], $2::text[]::jsonb[], $3::text[], ${expression(4, profile)}) AS s`;
+    `FROM mill.submit_many($1::text[], $2::text[]::jsonb[], $3::text[], ${expression(4, profile)}) AS s`;
   const sent = [all.map((task) => task.statement), given(params), given(names), document, ...nameOf(profile)];
   return call(sql, sent, (rows) => rows.map((row) => readId(row ?? "")));
 }

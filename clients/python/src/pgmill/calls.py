@@ -68,7 +68,7 @@ def enqueue_many(tasks: Sequence[NewTask | str], options: Mapping[str, Any]) -> 
     )
     sql = (
         "SELECT /* pgmill.enqueue_many */ s::text "
-        f"FROM mill.enqueue_many($1::text[], $2::text[]::jsonb[], $3::text[], {_options(4, profile)}) AS s"
+        f"FROM mill.submit_many($1::text[], $2::text[]::jsonb[], $3::text[], {_options(4, profile)}) AS s"
     )
     return Call(sql, (*given, *_names(profile)), lambda rows: [int(row) for row in rows])
 
