@@ -18,9 +18,9 @@ use crate::screens::console_plans::{
 };
 use crate::screens::pages::SCREENS;
 
-/// Rows that one row of its tables may cost a statement: it may read each table a few times, sort and join what it has
-/// read, and compare the two hundred jobs or schedules with each other.
-const ROWS_PER_ROW: f64 = 30.0;
+/// Rows that one row of its tables may cost a statement: it may read each table a few times, and sort and join what it
+/// has read.
+const ROWS_PER_ROW: f64 = 12.0;
 
 /// Blocks that one row of its tables may cost a statement, with a lookup in an index for each.
 const BLOCKS_PER_ROW: f64 = 5.0;
