@@ -38,25 +38,25 @@
 --   27_job_versions              6821  Versions of jobs: what each change of a definition changed
 --   28_schedules                 6867  Schedules: when jobs run automatically
 --   29_runs                      7463  Runs: tables, start, tasks added later
---   30_unstored                  8033  Unstored data of runs: erased when the run ends
---   31_run_advance               8098  Advance of runs: waiting -> ready -> released -> finished
---   32_run_approvals             8586  Approvals: tasks of a run that a person has to approve
---   33_run_control               8702  Control of runs: cancel, restart, rerun, and the retry of a task
---   34_run_deadlines             8973  Deadlines and timeouts of runs
---   35_run_notifications         9102  Notifications of the end of a run, in its transaction
---   36_run_status                9177  Status of runs: their tasks by state
---   37_schedule_backfills        9235  Backfills: runs of a schedule for instants in the past
---   38_schedule_run_now          9517  Runs of schedules that an operator starts
---   39_schedule_ticks            9579  Ticks of schedules: whether a due schedule fires, its runs and its log
---   40_idempotency              10134  Idempotency keys of requests
---   41_schedule_views           10196  Status of schedules, the runs that they fired, and a dry run of a tick
---   42_views                    10406  Monitoring: running tasks, status, history, failures, run times
---   43_citus                    10818  Citus: exactly once for tasks that write distributed tables
---   44_sequences                10878  Sequences that are behind the rows of their tables
---   45_wait                     10969  Wait: procedures that return when a task or a run has ended
---   46_why                      11051  Why: one sentence about a task or a run
---   47_grants                   11451  Privileges on all objects, and the end of the transaction
---   48_statistics               11522  ANALYZE of tables that hold rows and have no statistics
+--   30_unstored                  8041  Unstored data of runs: erased when the run ends
+--   31_run_advance               8106  Advance of runs: waiting -> ready -> released -> finished
+--   32_run_approvals             8594  Approvals: tasks of a run that a person has to approve
+--   33_run_control               8710  Control of runs: cancel, restart, rerun, and the retry of a task
+--   34_run_deadlines             8981  Deadlines and timeouts of runs
+--   35_run_notifications         9110  Notifications of the end of a run, in its transaction
+--   36_run_status                9185  Status of runs: their tasks by state
+--   37_schedule_backfills        9243  Backfills: runs of a schedule for instants in the past
+--   38_schedule_run_now          9525  Runs of schedules that an operator starts
+--   39_schedule_ticks            9587  Ticks of schedules: whether a due schedule fires, its runs and its log
+--   40_idempotency              10142  Idempotency keys of requests
+--   41_schedule_views           10204  Status of schedules, the runs that they fired, and a dry run of a tick
+--   42_views                    10414  Monitoring: running tasks, status, history, failures, run times
+--   43_citus                    10826  Citus: exactly once for tasks that write distributed tables
+--   44_sequences                10886  Sequences that are behind the rows of their tables
+--   45_wait                     10977  Wait: procedures that return when a task or a run has ended
+--   46_why                      11059  Why: one sentence about a task or a run
+--   47_grants                   11459  Privileges on all objects, and the end of the transaction
+--   48_statistics               11530  ANALYZE of tables that hold rows and have no statistics
 --
 -- All names are schema-qualified and search_path is pg_catalog throughout, so that objects in a caller's
 -- schema cannot shadow them. PostgreSQL checks SQL functions, views and the types of variables when it
@@ -4403,9 +4403,6 @@ COMMENT ON FUNCTION mill.may_complete_for_others IS
     'Returns whether the login may complete a task that another session runs: only a control session of a worker may, '
     'after the effects are committed. A token that others have read is of no use to them';
 
--- The settings force generic plans that use the primary key. Planning would take longer than the
--- function itself, and a plan that was made while the table was empty would stay in the session's cache
--- after the table has grown.
 CREATE OR REPLACE FUNCTION mill.complete(
     task_ids bigint[],
     claim_tokens uuid[],
@@ -4415,6 +4412,7 @@ CREATE OR REPLACE FUNCTION mill.complete(
     reports jsonb[]
 ) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+-- Planner settings: 00_begin.sql.
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_indexscan = on AS $$
 DECLARE
@@ -4482,7 +4480,9 @@ COMMENT ON FUNCTION mill.complete IS
 -- that see the text of the call cannot use it.
 CREATE OR REPLACE FUNCTION mill.complete_with_proof(task_id bigint, proof text, xact xid8, row_count bigint,
     report jsonb) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+-- Planner settings: 00_begin.sql.
+SET enable_seqscan = off AS $$
 DECLARE
     task mill.tasks;
     finished timestamptz;
@@ -6408,7 +6408,7 @@ COMMENT ON FUNCTION mill.results_of_disabled_tasks IS
 
 CREATE OR REPLACE FUNCTION mill.check_job(job text) RETURNS void
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
--- The planner overestimates the cost of these queries, which would trigger JIT compilation.
+-- Planner settings: 00_begin.sql.
 SET enable_nestloop = off SET jit = off AS $$
 DECLARE
     wrong record;
@@ -7639,7 +7639,9 @@ CREATE INDEX IF NOT EXISTS run_edges_child ON mill.run_edges (run_id, child);
 -- Start -------------------------------------------------------------------------------------------
 
 CREATE OR REPLACE FUNCTION mill.runnable_jobs(jobs text[]) RETURNS text[]
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_nestloop = on AS $$
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+-- Planner settings: 00_begin.sql.
+SET enable_nestloop = on AS $$
 DECLARE
     wanted text[];
     disabled text[];
@@ -7677,7 +7679,9 @@ COMMENT ON FUNCTION mill.runnable_jobs IS
     'mill.create_run disables';
 
 CREATE OR REPLACE FUNCTION mill.lock_groups(run_id bigint, nodes bigint[]) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+-- Planner settings: 00_begin.sql.
+SET enable_seqscan = off SET jit = off AS $$
 BEGIN
     PERFORM mill.lock_group(g.group_name) FROM (SELECT DISTINCT t.group_name FROM mill.run_tasks t
         WHERE t.run_id = lock_groups.run_id AND (nodes IS NULL OR t.node = ANY (nodes))
@@ -7690,7 +7694,9 @@ COMMENT ON FUNCTION mill.lock_groups IS
 
 CREATE OR REPLACE FUNCTION mill.insert_run(wanted text[], params jsonb, schedule mill.schedules, fire_at timestamptz,
     reason text, options jsonb) RETURNS bigint
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_nestloop = off SET jit = off AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+-- Planner settings: 00_begin.sql.
+SET enable_nestloop = off SET jit = off AS $$
 #variable_conflict use_variable
 DECLARE
     run_id bigint;
@@ -7717,7 +7723,7 @@ COMMENT ON FUNCTION mill.insert_run IS 'Inserts the row of a run, for mill.creat
 CREATE OR REPLACE FUNCTION mill.copy_jobs(run_id bigint, wanted text[], params jsonb, overrides jsonb,
     OUT count bigint, OUT dropped text[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
--- Statistics may not cover a new job. Without nested loops, the planner cannot join two large sets with one.
+-- Planner settings: 00_begin.sql.
 SET enable_nestloop = off SET jit = off AS $$
 #variable_conflict use_variable
 DECLARE
@@ -7778,7 +7784,9 @@ COMMENT ON FUNCTION mill.copy_jobs IS
 
 CREATE OR REPLACE FUNCTION mill.create_run(jobs text[], params jsonb, schedule mill.schedules,
     fire_at timestamptz, reason text, options jsonb, OUT run_id bigint, OUT dropped text[])
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_nestloop = off SET jit = off AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+-- Planner settings: 00_begin.sql.
+SET enable_nestloop = off SET jit = off AS $$
 #variable_conflict use_variable
 DECLARE
     wanted text[];
@@ -7878,7 +7886,7 @@ COMMENT ON FUNCTION mill.substitute_results IS
 
 CREATE OR REPLACE FUNCTION mill.check_run(run_id bigint, given jsonb) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
--- The planner overestimates the cost of these queries, which would trigger JIT compilation.
+-- Planner settings: 00_begin.sql.
 SET enable_nestloop = off SET jit = off AS $$
 DECLARE
     wrong record;

@@ -120,9 +120,6 @@ COMMENT ON FUNCTION mill.may_complete_for_others IS
     'Returns whether the login may complete a task that another session runs: only a control session of a worker may, '
     'after the effects are committed. A token that others have read is of no use to them';
 
--- The settings force generic plans that use the primary key. Planning would take longer than the
--- function itself, and a plan that was made while the table was empty would stay in the session's cache
--- after the table has grown.
 CREATE OR REPLACE FUNCTION mill.complete(
     task_ids bigint[],
     claim_tokens uuid[],
@@ -132,6 +129,7 @@ CREATE OR REPLACE FUNCTION mill.complete(
     reports jsonb[]
 ) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+-- Planner settings: 00_begin.sql.
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_indexscan = on AS $$
 DECLARE
@@ -199,7 +197,9 @@ COMMENT ON FUNCTION mill.complete IS
 -- that see the text of the call cannot use it.
 CREATE OR REPLACE FUNCTION mill.complete_with_proof(task_id bigint, proof text, xact xid8, row_count bigint,
     report jsonb) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+-- Planner settings: 00_begin.sql.
+SET enable_seqscan = off AS $$
 DECLARE
     task mill.tasks;
     finished timestamptz;

@@ -302,7 +302,7 @@ COMMENT ON FUNCTION mill.results_of_disabled_tasks IS
 
 CREATE OR REPLACE FUNCTION mill.check_job(job text) RETURNS void
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
--- The planner overestimates the cost of these queries, which would trigger JIT compilation.
+-- Planner settings: 00_begin.sql.
 SET enable_nestloop = off SET jit = off AS $$
 DECLARE
     wrong record;

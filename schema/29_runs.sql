@@ -175,7 +175,9 @@ CREATE INDEX IF NOT EXISTS run_edges_child ON mill.run_edges (run_id, child);
 -- Start -------------------------------------------------------------------------------------------
 
 CREATE OR REPLACE FUNCTION mill.runnable_jobs(jobs text[]) RETURNS text[]
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_nestloop = on AS $$
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+-- Planner settings: 00_begin.sql.
+SET enable_nestloop = on AS $$
 DECLARE
     wanted text[];
     disabled text[];
@@ -213,7 +215,9 @@ COMMENT ON FUNCTION mill.runnable_jobs IS
     'mill.create_run disables';
 
 CREATE OR REPLACE FUNCTION mill.lock_groups(run_id bigint, nodes bigint[]) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+-- Planner settings: 00_begin.sql.
+SET enable_seqscan = off SET jit = off AS $$
 BEGIN
     PERFORM mill.lock_group(g.group_name) FROM (SELECT DISTINCT t.group_name FROM mill.run_tasks t
         WHERE t.run_id = lock_groups.run_id AND (nodes IS NULL OR t.node = ANY (nodes))
@@ -226,7 +230,9 @@ COMMENT ON FUNCTION mill.lock_groups IS
 
 CREATE OR REPLACE FUNCTION mill.insert_run(wanted text[], params jsonb, schedule mill.schedules, fire_at timestamptz,
     reason text, options jsonb) RETURNS bigint
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_nestloop = off SET jit = off AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+-- Planner settings: 00_begin.sql.
+SET enable_nestloop = off SET jit = off AS $$
 #variable_conflict use_variable
 DECLARE
     run_id bigint;
@@ -253,7 +259,7 @@ COMMENT ON FUNCTION mill.insert_run IS 'Inserts the row of a run, for mill.creat
 CREATE OR REPLACE FUNCTION mill.copy_jobs(run_id bigint, wanted text[], params jsonb, overrides jsonb,
     OUT count bigint, OUT dropped text[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
--- Statistics may not cover a new job. Without nested loops, the planner cannot join two large sets with one.
+-- Planner settings: 00_begin.sql.
 SET enable_nestloop = off SET jit = off AS $$
 #variable_conflict use_variable
 DECLARE
@@ -314,7 +320,9 @@ COMMENT ON FUNCTION mill.copy_jobs IS
 
 CREATE OR REPLACE FUNCTION mill.create_run(jobs text[], params jsonb, schedule mill.schedules,
     fire_at timestamptz, reason text, options jsonb, OUT run_id bigint, OUT dropped text[])
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_nestloop = off SET jit = off AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+-- Planner settings: 00_begin.sql.
+SET enable_nestloop = off SET jit = off AS $$
 #variable_conflict use_variable
 DECLARE
     wanted text[];
@@ -414,7 +422,7 @@ COMMENT ON FUNCTION mill.substitute_results IS
 
 CREATE OR REPLACE FUNCTION mill.check_run(run_id bigint, given jsonb) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
--- The planner overestimates the cost of these queries, which would trigger JIT compilation.
+-- Planner settings: 00_begin.sql.
 SET enable_nestloop = off SET jit = off AS $$
 DECLARE
     wrong record;
