@@ -38,25 +38,25 @@
 --   27_job_versions              6821  Versions of jobs: what each change of a definition changed
 --   28_schedules                 6867  Schedules: when jobs run automatically
 --   29_runs                      7463  Runs: tables, start, tasks added later
---   30_unstored                  8041  Unstored data of runs: erased when the run ends
---   31_run_advance               8106  Advance of runs: waiting -> ready -> released -> finished
---   32_run_approvals             8594  Approvals: tasks of a run that a person has to approve
---   33_run_control               8710  Control of runs: cancel, restart, rerun, and the retry of a task
---   34_run_deadlines             8981  Deadlines and timeouts of runs
---   35_run_notifications         9110  Notifications of the end of a run, in its transaction
---   36_run_status                9185  Status of runs: their tasks by state
---   37_schedule_backfills        9243  Backfills: runs of a schedule for instants in the past
---   38_schedule_run_now          9525  Runs of schedules that an operator starts
---   39_schedule_ticks            9587  Ticks of schedules: whether a due schedule fires, its runs and its log
---   40_idempotency              10142  Idempotency keys of requests
---   41_schedule_views           10204  Status of schedules, the runs that they fired, and a dry run of a tick
---   42_views                    10414  Monitoring: running tasks, status, history, failures, run times
---   43_citus                    10826  Citus: exactly once for tasks that write distributed tables
---   44_sequences                10886  Sequences that are behind the rows of their tables
---   45_wait                     10977  Wait: procedures that return when a task or a run has ended
---   46_why                      11059  Why: one sentence about a task or a run
---   47_grants                   11459  Privileges on all objects, and the end of the transaction
---   48_statistics               11530  ANALYZE of tables that hold rows and have no statistics
+--   30_unstored                  8045  Unstored data of runs: erased when the run ends
+--   31_run_advance               8110  Advance of runs: waiting -> ready -> released -> finished
+--   32_run_approvals             8598  Approvals: tasks of a run that a person has to approve
+--   33_run_control               8714  Control of runs: cancel, restart, rerun, and the retry of a task
+--   34_run_deadlines             8985  Deadlines and timeouts of runs
+--   35_run_notifications         9114  Notifications of the end of a run, in its transaction
+--   36_run_status                9189  Status of runs: their tasks by state
+--   37_schedule_backfills        9247  Backfills: runs of a schedule for instants in the past
+--   38_schedule_run_now          9529  Runs of schedules that an operator starts
+--   39_schedule_ticks            9591  Ticks of schedules: whether a due schedule fires, its runs and its log
+--   40_idempotency              10146  Idempotency keys of requests
+--   41_schedule_views           10208  Status of schedules, the runs that they fired, and a dry run of a tick
+--   42_views                    10418  Monitoring: running tasks, status, history, failures, run times
+--   43_citus                    10830  Citus: exactly once for tasks that write distributed tables
+--   44_sequences                10890  Sequences that are behind the rows of their tables
+--   45_wait                     10981  Wait: procedures that return when a task or a run has ended
+--   46_why                      11063  Why: one sentence about a task or a run
+--   47_grants                   11463  Privileges on all objects, and the end of the transaction
+--   48_statistics               11534  ANALYZE of tables that hold rows and have no statistics
 --
 -- All names are schema-qualified and search_path is pg_catalog throughout, so that objects in a caller's
 -- schema cannot shadow them. PostgreSQL checks SQL functions, views and the types of variables when it
@@ -7986,8 +7986,11 @@ COMMENT ON FUNCTION mill.add_run_edges IS
     'Inserts the edges of a task that is added to a run, for mill.add_run_task. self: the calling task';
 
 CREATE OR REPLACE FUNCTION mill.add_run_task(name text, statement text, params jsonb DEFAULT NULL,
-    after text[] DEFAULT '{}', before text[] DEFAULT '{}', ignore_failure boolean DEFAULT false,
-    run_id bigint DEFAULT NULL, options jsonb DEFAULT NULL) RETURNS void
+    after text[] DEFAULT '{}', before text[] DEFAULT '{}', queue text DEFAULT NULL,
+    priority mill.priority DEFAULT NULL, group_name text DEFAULT NULL, concurrency_key text DEFAULT NULL,
+    max_attempts integer DEFAULT NULL, retry_interval interval DEFAULT NULL, backoff mill.backoff DEFAULT NULL,
+    jitter boolean DEFAULT NULL, timeout interval DEFAULT NULL, mode mill.mode DEFAULT NULL,
+    ignore_failure boolean DEFAULT false, run_id bigint DEFAULT NULL, options jsonb DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
@@ -8012,8 +8015,10 @@ BEGIN
         RAISE EXCEPTION 'run % is not in progress', run_id USING ERRCODE = '55000';
     END IF;
     statement := mill.check_statement(statement, params);
-    task := mill.read_task(jsonb_build_object('traceparent', (self.options).traceparent) || coalesce(options, '{}'),
-        '{concurrency_key,group_name,priority,queue}');
+    task := mill.read_task(jsonb_strip_nulls(jsonb_build_object('traceparent', (self.options).traceparent,
+        'queue', queue, 'priority', priority, 'group_name', group_name, 'concurrency_key', concurrency_key,
+        'max_attempts', max_attempts, 'retry_interval', retry_interval, 'backoff', backoff, 'jitter', jitter,
+        'timeout', timeout, 'mode', mode)) || coalesce(options, '{}'), '{concurrency_key,group_name,priority,queue}');
     task.group_name := coalesce(task.group_name, (SELECT s.default_group FROM mill.settings s));
     PERFORM mill.lock_group(task.group_name) WHERE task.group_name IS NOT NULL;
     PERFORM mill.check_task(task, statement);
@@ -8034,8 +8039,7 @@ $$;
 COMMENT ON FUNCTION mill.add_run_task IS
     'Adds a task to a run in progress. If a task of the run calls it, the new task appears when the calling task '
     'commits. after: tasks of the run that the new task waits for. before: tasks that wait for the calling task, and '
-    'from then on also for the new task. options: {"queue", "priority", "group_name", "concurrency_key", and the '
-    'attributes of mill.task_options}';
+    'from then on also for the new task. The other arguments are those of mill.enqueue';
 GRANT EXECUTE ON FUNCTION mill.add_run_task TO mill_producer;
 
 -- schema/30_unstored.sql --------------------------------------------------------------------------

@@ -522,8 +522,11 @@ COMMENT ON FUNCTION mill.add_run_edges IS
     'Inserts the edges of a task that is added to a run, for mill.add_run_task. self: the calling task';
 
 CREATE OR REPLACE FUNCTION mill.add_run_task(name text, statement text, params jsonb DEFAULT NULL,
-    after text[] DEFAULT '{}', before text[] DEFAULT '{}', ignore_failure boolean DEFAULT false,
-    run_id bigint DEFAULT NULL, options jsonb DEFAULT NULL) RETURNS void
+    after text[] DEFAULT '{}', before text[] DEFAULT '{}', queue text DEFAULT NULL,
+    priority mill.priority DEFAULT NULL, group_name text DEFAULT NULL, concurrency_key text DEFAULT NULL,
+    max_attempts integer DEFAULT NULL, retry_interval interval DEFAULT NULL, backoff mill.backoff DEFAULT NULL,
+    jitter boolean DEFAULT NULL, timeout interval DEFAULT NULL, mode mill.mode DEFAULT NULL,
+    ignore_failure boolean DEFAULT false, run_id bigint DEFAULT NULL, options jsonb DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
@@ -548,8 +551,10 @@ BEGIN
         RAISE EXCEPTION 'run % is not in progress', run_id USING ERRCODE = '55000';
     END IF;
     statement := mill.check_statement(statement, params);
-    task := mill.read_task(jsonb_build_object('traceparent', (self.options).traceparent) || coalesce(options, '{}'),
-        '{concurrency_key,group_name,priority,queue}');
+    task := mill.read_task(jsonb_strip_nulls(jsonb_build_object('traceparent', (self.options).traceparent,
+        'queue', queue, 'priority', priority, 'group_name', group_name, 'concurrency_key', concurrency_key,
+        'max_attempts', max_attempts, 'retry_interval', retry_interval, 'backoff', backoff, 'jitter', jitter,
+        'timeout', timeout, 'mode', mode)) || coalesce(options, '{}'), '{concurrency_key,group_name,priority,queue}');
     task.group_name := coalesce(task.group_name, (SELECT s.default_group FROM mill.settings s));
     PERFORM mill.lock_group(task.group_name) WHERE task.group_name IS NOT NULL;
     PERFORM mill.check_task(task, statement);
@@ -570,6 +575,5 @@ $$;
 COMMENT ON FUNCTION mill.add_run_task IS
     'Adds a task to a run in progress. If a task of the run calls it, the new task appears when the calling task '
     'commits. after: tasks of the run that the new task waits for. before: tasks that wait for the calling task, and '
-    'from then on also for the new task. options: {"queue", "priority", "group_name", "concurrency_key", and the '
-    'attributes of mill.task_options}';
+    'from then on also for the new task. The other arguments are those of mill.enqueue';
 GRANT EXECUTE ON FUNCTION mill.add_run_task TO mill_producer;

@@ -1,4 +1,4 @@
-//! Tasks that tasks of a run have added, when the run is restarted.
+//! Tasks that are added to a run: their options, and a restart of the run of the task that added them.
 
 use serde_json::json;
 
@@ -59,4 +59,30 @@ async fn a_restart_is_refused_while_an_added_task_has_not_ended() {
     let error = database.client().batch_execute(&rerun).await.unwrap_err();
     let message = error.as_db_error().unwrap().message();
     assert_eq!(message, format!("task \"part\" of run {run} has not ended"));
+}
+
+#[tokio::test]
+async fn an_added_task_has_its_named_options() {
+    let database = Database::new().await;
+    job(&database, "j", json!([{"name": "a", "statement": "SELECT 1"}])).await;
+    let run = start(&database, "j").await;
+    database
+        .execute(&format!(
+            "SELECT mill.set_group('g');
+             SELECT mill.add_run_task('added', 'SELECT 1', queue => 'q', priority => 'high',
+                 group_name => 'g', concurrency_key => 'k', max_attempts => 5, retry_interval => '7 s',
+                 backoff => 'fixed', jitter => false, timeout => '1 min', mode => 'autocommit',
+                 ignore_failure => true, run_id => {run}, options => '{{\"tags\": [\"etl\"]}}')"
+        ))
+        .await;
+    let stored =
+        "SELECT jsonb_build_array(queue, priority, group_name, concurrency_key, ignore_failure,
+        jsonb_strip_nulls(to_jsonb(options))) FROM mill.run_tasks WHERE name = 'added'";
+    assert_eq!(
+        database.value::<serde_json::Value>(stored).await,
+        json!(["q", "high", "g", "k", true, {
+            "max_attempts": 5, "retry_interval": "00:00:07", "backoff": "fixed", "jitter": false,
+            "timeout": "00:01:00", "mode": "autocommit", "tags": ["etl"],
+        }])
+    );
 }
