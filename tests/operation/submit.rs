@@ -8,6 +8,7 @@ use futures_util::future::join_all;
 use queue::enqueue::{NewTask, TaskOptions, enqueue, enqueue_many};
 use queue::promote::promote;
 use queue::{TaskId, task_defaults};
+use serde_json::{Map, Value};
 use terminal::span;
 
 use crate::harness::{Database, Program, Worker};
@@ -157,9 +158,9 @@ async fn many_tasks_keep_their_order_and_lists_of_different_length_are_refused()
     let rows =
         database.rows("SELECT id, statement, params, name FROM mill.tasks ORDER BY id", &[]).await;
     for ((row, id), task) in rows.iter().zip(&ids).zip(&tasks) {
-        let params: Option<serde_json::Value> = row.get(2);
+        let params: Option<Value> = row.get(2);
         assert_eq!((row.get::<_, i64>(0), row.get::<_, String>(1)), (id.0, task.statement.clone()));
-        assert_eq!(params, task.params.clone().map(serde_json::Value::Array));
+        assert_eq!(params, task.params.clone().map(Value::Array));
         assert_eq!(row.get::<_, Option<String>>(3), task.name);
     }
     for lists in ["params => ARRAY['[]'::jsonb]", "names => ARRAY['a', 'b', 'c']"] {
@@ -171,6 +172,55 @@ async fn many_tasks_keep_their_order_and_lists_of_different_length_are_refused()
     let sql = "SELECT mill.enqueue_many(ARRAY['SELECT 1', ' ', 'SELECT 2'])";
     assert!(database.client().batch_execute(sql).await.is_err());
     assert_eq!(database.value::<i64>(TASKS).await, 500);
+}
+
+/// Named arguments of `mill.enqueue` and `mill.enqueue_many`, and the columns and options that only a task with them has.
+const NAMED: [(&str, &str); 5] = [
+    ("queue => 'q', priority => 'high'", r#"{"queue": "q", "priority": "high"}"#),
+    (
+        "group_name => 'g', run_id => 7, concurrency_key => 'k', concurrency => 2",
+        // The limits do not exist yet: that of the key, with its maximum, and that of the group.
+        r#"{"group_name": "g", "run_id": 7, "concurrency_key": "k", "state": "blocked", "limits": [-2, 0],
+            "blocking_limit_id": -2}"#,
+    ),
+    (
+        "max_attempts => 5, retry_interval => '7 s', backoff => 'fixed', jitter => false, timeout => '1 min'",
+        r#"{"options": {"max_attempts": 5, "retry_interval": "00:00:07", "backoff": "fixed", "jitter": false,
+            "timeout": "00:01:00"}}"#,
+    ),
+    (
+        "mode => 'autocommit', at_most_once => true, external => true",
+        r#"{"options": {"mode": "autocommit", "at_most_once": true, "external": true}}"#,
+    ),
+    (
+        r#"explain => true, options => '{"tags": ["etl"], "isolation": "serializable"}'"#,
+        r#"{"options": {"explain": true, "tags": ["etl"], "isolation": "serializable"}}"#,
+    ),
+];
+
+#[tokio::test]
+async fn one_and_many_tasks_have_the_same_named_options() {
+    let database = Database::new().await;
+    database.execute("SELECT mill.set_group('g', max_running => 1)").await;
+    let row = async |call: &str| -> Map<String, Value> {
+        let id: i64 = database.value(call).await;
+        let row = format!(
+            "SELECT jsonb_strip_nulls(to_jsonb(t) - '{{id,enqueued_at}}'::text[])
+             FROM mill.tasks t WHERE t.id = {id}"
+        );
+        serde_json::from_value(database.value(&row).await).unwrap()
+    };
+    // Otherwise, the tasks would be due at the times of the calls.
+    let due = "due_at => '2026-01-01'";
+    let plain = row(&format!("SELECT mill.enqueue('SELECT 1', {due})")).await;
+    for (arguments, stored) in NAMED {
+        let one = row(&format!("SELECT mill.enqueue('SELECT 1', {due}, {arguments})")).await;
+        let many = format!("SELECT mill.enqueue_many(ARRAY['SELECT 1'], {due}, {arguments})");
+        assert_eq!(one, row(&many).await, "{arguments}");
+        let mut expected = plain.clone();
+        expected.extend(serde_json::from_str::<Map<String, Value>>(stored).unwrap());
+        assert_eq!(one, expected, "{arguments}");
+    }
 }
 
 #[tokio::test]
