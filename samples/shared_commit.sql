@@ -6,7 +6,7 @@ GRANT INSERT ON sample_hits TO PUBLIC;
 SELECT mill.set_shared_commit('samples', '20 ms');
 
 SELECT mill.enqueue_many(
-    array_agg(format('INSERT INTO sample_hits VALUES (%s)', n) ORDER BY n), options => '{"queue": "samples"}')
+    array_agg(format('INSERT INTO sample_hits VALUES (%s)', n) ORDER BY n), queue => 'samples')
 FROM generate_series(1, 500) AS n;
 SELECT mill.enqueue('SELECT 1 / 0', queue => 'samples', name => 'fatal', max_attempts => 1);
 

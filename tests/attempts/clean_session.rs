@@ -112,7 +112,7 @@ async fn run_all_leaves_in_shared_transactions() -> bool {
             statements.push(state.clone());
         }
     }
-    let sql = "SELECT mill.enqueue_many($1, options => jsonb_build_object('max_attempts', 1))";
+    let sql = "SELECT mill.enqueue_many($1, max_attempts => 1)";
     database.rows(sql, &[&statements]).await;
     let _worker = Worker::start(&database, &["--readers", "1"]);
     database.until_empty().await;

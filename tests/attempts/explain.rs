@@ -125,7 +125,7 @@ async fn a_statement_without_a_plan_is_refused() {
         "SELECT mill.enqueue('CREATE TABLE t ()', explain => true)",
         "SELECT mill.enqueue('selected', explain => true)",
         "SELECT mill.enqueue('SELECT 1', mode => 'autocommit', explain => true)",
-        "SELECT mill.enqueue_many(ARRAY['SELECT 1', 'CALL p()'], options => jsonb_build_object('explain', true))",
+        "SELECT mill.enqueue_many(ARRAY['SELECT 1', 'CALL p()'], explain => true)",
     ];
     for sql in refused {
         assert_eq!(answer(database.client(), sql).await, "22023", "{sql}");

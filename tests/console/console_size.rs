@@ -35,7 +35,7 @@ SELECT mill.start_run(ARRAY['wide']) FROM generate_series(1, 20);
 UPDATE mill.run_tasks SET state = 'failed', finished_at = now(), task_id = NULL WHERE name = 'n7';
 SELECT mill.set_group('group ' || n) FROM generate_series(1, 50) AS n;
 SELECT mill.set_max_running('queue', 'narrow', 0);
-SELECT mill.enqueue_many(array_fill('SELECT 1'::text, ARRAY[12000]), options => jsonb_build_object('queue', 'narrow'))";
+SELECT mill.enqueue_many(array_fill('SELECT 1'::text, ARRAY[12000]), queue => 'narrow')";
 
 /// Names of the statements that read the last hour in the background, whichever page is requested.
 const BACKGROUND: [&str; 3] = ["throughput", "backlog_changes", "live_changes"];

@@ -293,8 +293,7 @@ async fn a_queue_is_purged_in_parts_and_a_repeated_request_purges_no_later_task(
     let console = Console::start(&database, &[]).await;
     database
         .execute(
-            "SELECT mill.enqueue_many(array_fill('SELECT 1'::text, ARRAY[10200]),
-                    options => jsonb_build_object('queue', 'old'));
+            "SELECT mill.enqueue_many(array_fill('SELECT 1'::text, ARRAY[10200]), queue => 'old');
              SELECT mill.enqueue('SELECT 1', queue => 'other')",
         )
         .await;

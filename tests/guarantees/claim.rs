@@ -368,7 +368,7 @@ async fn tasks_of_another_profile_do_not_slow_down_a_claim() {
         database
             .execute(&format!(
                 "SELECT mill.enqueue_many(array_fill('SELECT 1'::text, ARRAY[{count}]),
-                     options => jsonb_build_object('profile', mill.profile('other')))
+                     profile => mill.profile('other'))
                  WHERE {count} > 0"
             ))
             .await;

@@ -24,7 +24,7 @@ async fn workers_outlive_restarts_and_a_crash_of_the_server() {
     private
         .database
         .execute(&format!(
-            "SELECT mill.enqueue_many(options => jsonb_build_object('max_attempts', 1), statements => array_fill(
+            "SELECT mill.enqueue_many(max_attempts => 1, statements => array_fill(
                  $${LEAVES_A_MARK}; SELECT pg_sleep(0.05)$$::text, ARRAY[{tasks}]))"
         ))
         .await;

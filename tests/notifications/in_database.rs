@@ -192,8 +192,7 @@ async fn a_steady_flow_of_notifications_does_not_stop_the_check_of_backlogs() {
     database
         .execute(
             "SELECT mill.pause('etl');
-             SELECT mill.enqueue_many(array_fill('SELECT 1'::text, ARRAY[3]),
-                     options => jsonb_build_object('queue', 'etl'));
+             SELECT mill.enqueue_many(array_fill('SELECT 1'::text, ARRAY[3]), queue => 'etl');
              UPDATE mill.subscription_state SET backlog_checked_at = NULL",
         )
         .await;
@@ -285,7 +284,7 @@ async fn a_check_of_the_backlog_of_one_queue_reads_no_other_queue() {
     let enqueue = |queue| {
         format!(
             "SELECT mill.enqueue_many(array_fill('SELECT 1'::text, ARRAY[20000]),
-                    options => jsonb_build_object('queue', '{queue}'))"
+                    queue => '{queue}')"
         )
     };
     database.execute("SELECT mill.enqueue('SELECT 1', queue => 'm')").await;

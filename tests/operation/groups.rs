@@ -203,11 +203,7 @@ async fn a_group_that_an_open_transaction_uses_is_not_removed() {
     let in_group = r#", "group": "g""#;
     let of_jobs = "group \"g\" is used by tasks of jobs or runs";
     for (uses, refusal) in [
-        (
-            "SELECT mill.add_run_task('added', 'SELECT 1', run_id => 1,
-                options => jsonb_build_object('group_name', 'g'))",
-            of_jobs,
-        ),
+        ("SELECT mill.add_run_task('added', 'SELECT 1', run_id => 1, group_name => 'g')", of_jobs),
         (&*job("new", in_group), of_jobs),
         ("SELECT mill.start_run('{old}')", of_jobs),
         ("SELECT mill.set_default_group('g')", "group \"g\" is the default group"),

@@ -281,8 +281,7 @@ async fn a_removal_or_a_cancel_with_a_snapshot_that_can_be_old_is_refused() {
         let enqueue = format!(
             "BEGIN ISOLATION LEVEL {level};
              SELECT mill.enqueue('SELECT 1', group_name => 'g', concurrency_key => 'k', queue => 'q');
-             SELECT mill.add_run_task('{level}', 'SELECT 1', run_id => 1,
-                     options => jsonb_build_object('group_name', 'g'));
+             SELECT mill.add_run_task('{level}', 'SELECT 1', run_id => 1, group_name => 'g');
              COMMIT"
         );
         operator.batch_execute(&enqueue).await.unwrap();

@@ -125,7 +125,7 @@ async fn sixty_four_claimers_never_run_more_than_the_limit() {
         .execute(&format!(
             "SELECT mill.set_max_running('queue', 'narrow', {LIMIT});
              SELECT count(*) FROM mill.enqueue_many(array_fill('SELECT 1'::text, ARRAY[{tasks}]),
-                 options => jsonb_build_object('queue', 'narrow'))"
+                 queue => 'narrow')"
         ))
         .await;
     let lane =
@@ -185,7 +185,7 @@ async fn many_blocked_tasks_do_not_slow_down_a_claim() {
         .execute(&format!(
             "SELECT mill.set_group('wide', max_running => 10);
              SELECT count(*) FROM mill.enqueue_many(array_fill('SELECT 1'::text, ARRAY[{blocked}]),
-                 options => jsonb_build_object('group_name', 'wide', 'run_id', 7));
+                 group_name => 'wide', run_id => 7);
              SELECT * FROM mill.grant_waiting_permits();
              SELECT count(*) FROM mill.enqueue_many(array_fill('SELECT 2'::text, ARRAY[100]))"
         ))

@@ -222,9 +222,8 @@ async fn work(database: &Database, step: u32) {
     database
         .execute(&format!(
             "SELECT mill.enqueue_many(array_fill('SELECT pg_sleep(0.2 * random())'::text, ARRAY[{tasks}]),
-                 options => jsonb_build_object('queue', 'etl'));
-             SELECT mill.enqueue_many(array_fill('SELECT 1'::text, ARRAY[8]),
-                     options => jsonb_build_object('queue', 'short'));
+                 queue => 'etl');
+             SELECT mill.enqueue_many(array_fill('SELECT 1'::text, ARRAY[8]), queue => 'short');
              SELECT mill.enqueue('SELECT pg_sleep(0.3)', queue => 'capped');
              SELECT mill.enqueue('SELECT pg_sleep(0.05)', queue => 'reports', priority => p)
                  FROM unnest(ARRAY['low', 'normal', 'high', 'critical', 'reserved']::mill.priority[]) AS p

@@ -171,8 +171,7 @@ async fn queue_status_counts_the_tasks_of_each_queue_by_state() {
     let database = Database::new().await;
     database
         .execute(
-            "SELECT mill.enqueue_many(array_fill('SELECT 1'::text, ARRAY[3]),
-                    options => jsonb_build_object('queue', 'a'));
+            "SELECT mill.enqueue_many(array_fill('SELECT 1'::text, ARRAY[3]), queue => 'a');
              SELECT mill.enqueue('SELECT 1', queue => 'a', due_at => now() + interval '1 day');
              SELECT mill.enqueue('SELECT 1', queue => 'b');
              SELECT mill.set_max_running('queue', 'b', 0);

@@ -9,7 +9,7 @@ async fn backlog(database: &Database, counts: [i32; 5]) {
         database
             .execute(&format!(
                 "SELECT count(*) FROM mill.enqueue_many(array_fill('SELECT 1'::text, ARRAY[{count}]),
-                     options => jsonb_build_object('priority', '{priority}'))"
+                     priority => '{priority}')"
             ))
             .await;
     }

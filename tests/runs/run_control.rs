@@ -357,7 +357,7 @@ async fn adding_to_an_ended_run_or_closing_a_cycle_is_refused() {
     refused("before => ARRAY['a']", "could start before").await;
     refused("after => ARRAY['c'], before => ARRAY['b']", "would wait for itself").await;
     refused("after => ARRAY['nobody']", "has no task \"nobody\"").await;
-    refused("options => jsonb_build_object('group_name', 'nobody')", "there is no group").await;
+    refused("group_name => 'nobody'", "there is no group").await;
     let twice = format!("SELECT mill.add_run_task('a', 'SELECT 1', run_id => {run})");
     let error = database.client().batch_execute(&twice).await.unwrap_err();
     assert_eq!(

@@ -78,7 +78,7 @@ async fn a_restricted_profile_accepts_only_calls_of_its_routines() {
     };
     let one = "SELECT mill.enqueue($1, run_as => 'etl')";
     let many = "SELECT mill.enqueue_many(ARRAY['CALL app.load()', $1],
-                options => jsonb_build_object('profile', mill.profile('etl')))";
+                profile => mill.profile('etl'))";
     let job = "SELECT mill.set_job('j', jsonb_build_array(jsonb_build_object('name', 't', 'run_as', 'etl',
         'statement', $1::text)))";
     let wanted = r#"profile "etl" allows only calls of app.load, app."Purge All""#;

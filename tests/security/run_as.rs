@@ -104,8 +104,7 @@ async fn a_login_without_access_to_a_profile_is_refused_at_enqueue() {
     let (may, may_not) = (loader.connect().await, other.connect().await);
     let key: String = may.query_one("SELECT mill.profile('etl')::text", &[]).await.unwrap().get(0);
     let job = r#"SELECT mill.set_job('own', '[{"name": "a", "statement": "SELECT 1", "run_as": "etl"}]')"#;
-    let many = "SELECT mill.enqueue_many(ARRAY['SELECT 1'],
-            options => jsonb_build_object('profile', mill.profile('etl')))";
+    let many = "SELECT mill.enqueue_many(ARRAY['SELECT 1'], profile => mill.profile('etl'))";
     for sql in ["SELECT mill.enqueue('SELECT 1', run_as => 'etl')", many, job] {
         assert_eq!(answer(&may_not, sql).await, "42501", "{sql}");
         assert_eq!(answer(&may, sql).await, "ok", "{sql}");

@@ -48,7 +48,7 @@ async fn params_and_output_that_must_not_be_stored_are_in_no_table_after_the_end
     database
         .execute(
             r#"SELECT mill.enqueue_many('{SELECT reveal($1)}', params => ARRAY['["s3cret"]'::jsonb],
-                   options => jsonb_build_object('queue', 'payroll'));
+                   queue => 'payroll');
                SELECT mill.start_run('{pay}', '{"salary": "s3cret"}')"#,
         )
         .await;

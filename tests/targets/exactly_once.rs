@@ -11,7 +11,7 @@ use crate::targets::target::{Configuration, EFFECT, EFFECTS, as_flags, effects};
 const SHARES: [(&str, i64); 3] = [("dwh", 4), ("crm", 2), ("near", 4)];
 
 const TASKS_IN: &str = "SELECT mill.enqueue_many(array_fill($1::text, ARRAY[$2::integer]), 
-    options => jsonb_build_object('profile', mill.profile($3)))";
+    profile => mill.profile($3))";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_runs_in_its_target_and_the_queue_records_it() {

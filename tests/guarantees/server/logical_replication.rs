@@ -60,8 +60,7 @@ async fn at_work(database: &Database) -> i64 {
     let run: i64 = database.value("SELECT run_id FROM mill.start_run('{j}')").await;
     database
         .execute(&format!(
-            "SELECT mill.add_run_task('c', 'SELECT 1', run_id => {run},
-                    options => jsonb_build_object('queue', 'later'))"
+            "SELECT mill.add_run_task('c', 'SELECT 1', run_id => {run}, queue => 'later')"
         ))
         .await;
     database.enqueue(EFFECT, ", queue => 'later'").await;

@@ -24,8 +24,7 @@ pub(super) const OF_PRODUCER: Acts = &[
             "UPDATE mill.settings SET max_crashes = 1",
             "SELECT mill.enqueue('SELECT theirs.pay()', run_as => 'closed')",
             "SELECT mill.enqueue('SELECT theirs.pay()', run_as => 'no such profile')",
-            "SELECT mill.enqueue_many(ARRAY['SELECT 1'],
-                    options => jsonb_build_object('profile', mill.profile('closed')))",
+            "SELECT mill.enqueue_many(ARRAY['SELECT 1'], profile => mill.profile('closed'))",
             "SELECT mill.why({waiting})",
             "SELECT mill.cancel({waiting})",
             "SELECT mill.retry({ended})",
@@ -64,8 +63,12 @@ pub(super) const OF_PRODUCER: Acts = &[
     // A key of another role, or of none.
     (
         "42501",
-        &["SELECT FROM mill.submit('SELECT theirs.pay()',
-            options => jsonb_build_object('profile', gen_random_uuid()))"],
+        &[
+            "SELECT FROM mill.submit('SELECT theirs.pay()',
+                    options => jsonb_build_object('profile', gen_random_uuid()))",
+            "SELECT mill.submit_many(ARRAY['SELECT theirs.pay()'],
+                    options => jsonb_build_object('profile', gen_random_uuid()))",
+        ],
     ),
     (
         "ok",
@@ -73,7 +76,7 @@ pub(super) const OF_PRODUCER: Acts = &[
             "SELECT mill.enqueue('SELECT 1', queue => 'held')",
             "SELECT mill.enqueue('SELECT 1', queue => 'held', key => 'k')",
             "SELECT mill.enqueue('SELECT 1', queue => 'held', run_as => 'open')",
-            "SELECT mill.enqueue_many(ARRAY['SELECT 1'], options => jsonb_build_object('queue', 'held'))",
+            "SELECT mill.enqueue_many(ARRAY['SELECT 1'], queue => 'held')",
             "SELECT * FROM mill.submit('SELECT 1', options => jsonb_build_object('queue', 'held'))",
             "SELECT statement_limit_bytes FROM mill.settings",
             "SELECT version FROM mill.schema_version",
@@ -195,8 +198,7 @@ pub(super) const OF_OPERATOR: Acts = &[
             "UPDATE mill.schema_version SET version = 99",
             "UPDATE mill.notifications SET sent_at = now()",
             "SELECT mill.enqueue('SELECT theirs.pay()', run_as => 'closed')",
-            "SELECT mill.enqueue_many(ARRAY['SELECT theirs.pay()'],
-                    options => jsonb_build_object('profile', gen_random_uuid()))",
+            "SELECT mill.enqueue_many(ARRAY['SELECT theirs.pay()'], profile => gen_random_uuid())",
             "SELECT mill.change_task({waiting}, '{\"params\": [\"mallory\"]}')",
             "SELECT mill.set_job('mine', '[{\"name\": \"t\", \"statement\": \"SELECT theirs.pay()\", \"run_as\": \"closed\"}]')",
             "SELECT mill.set_schedule('mine', 'manual', 'SELECT theirs.pay()', task => '{\"run_as\": \"closed\"}')",

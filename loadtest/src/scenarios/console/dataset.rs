@@ -21,8 +21,7 @@ const SETTINGS: &str = "DO /* loadtest.console_settings */ $$ BEGIN
     PERFORM mill.pause('etl-' || n) FROM generate_series(0, 39) AS n;
     PERFORM mill.set_group('group ' || n, 'a group', max_running => 5) FROM generate_series(1, 50) AS n;
     PERFORM mill.set_max_running('queue', 'narrow', 0);
-    PERFORM mill.enqueue_many(array_fill('SELECT 1'::text, ARRAY[20000]),
-            options => jsonb_build_object('queue', 'narrow'));
+    PERFORM mill.enqueue_many(array_fill('SELECT 1'::text, ARRAY[20000]), queue => 'narrow');
     PERFORM mill.set_job('job ' || n, jsonb_build_array(
         jsonb_build_object('name', 'first ' || n, 'statement', 'SELECT 1', 'queue', 'etl-1'),
         jsonb_build_object('name', 'second ' || n, 'statement', 'SELECT 1', 'queue', 'etl-1',

@@ -17,7 +17,7 @@ SELECT 'SELECT 1', 'scheduled', now() + interval '1 day' + n * interval '1 milli
 FROM generate_series($1::bigint, $2) AS n";
 
 const IN_FRONT: &str = "SELECT /* loadtest.capped */ count(*) FROM mill.enqueue_many(array_fill('SELECT 1'::text, ARRAY[$1::integer]),
-    options => jsonb_build_object('queue', 'elsewhere', 'group_name', 'capped', 'run_id', 1))";
+    queue => 'elsewhere', group_name => 'capped', run_id => 1)";
 
 pub(crate) async fn scheduled(context: &RunContext) -> Result<Scenario> {
     let size = context.size(5_000_000, 250_000);

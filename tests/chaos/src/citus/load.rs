@@ -40,7 +40,7 @@ pub(crate) async fn enqueue(session: &mut Session, tasks: usize) -> Result<Vec<O
         let sql = format!(
             "SELECT mill.enqueue_many(array_fill('{statement}'::text, ARRAY[{count}]),
                 names => ARRAY(SELECT '{call}.' || i FROM generate_series(1, {count}) AS i),
-                options => jsonb_build_object('queue', '{queue}', 'max_attempts', 100, 'retry_interval', '200 ms'))"
+                queue => '{queue}', max_attempts => 100, retry_interval => '200 ms')"
         );
         for (n, row) in session.until_answered(&sql).await?.iter().enumerate() {
             let name = Some(format!("{call}.{}", n + 1));

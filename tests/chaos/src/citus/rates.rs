@@ -48,7 +48,7 @@ async fn one(url: &str, logs: &Path, statement: &str, tasks: usize) -> Result<i6
     let statement = statement.replace('\'', "''");
     let sql = format!(
         "SELECT count(*) FROM mill.enqueue_many(
-            array_fill('{statement}'::text, ARRAY[{tasks}]), options => jsonb_build_object('queue', '{QUEUE}'))"
+            array_fill('{statement}'::text, ARRAY[{tasks}]), queue => '{QUEUE}')"
     );
     session.until_answered(&sql).await?;
     let mut fleet = Fleet::start(url, logs.to_owned(), None, 1)?;

@@ -191,8 +191,7 @@ impl WorkItem {
             Kind::Many(count) => format!(
                 "SELECT mill.enqueue_many(array_fill('{statement}'::text, ARRAY[{count}]), \
                  names => ARRAY(SELECT '{name}.' || i FROM generate_series(1, {count}) AS i), \
-                 options => jsonb_build_object('queue', '{queue}', 'priority', '{}', 'due_at', {due}, \
-                     'retry_interval', '200 ms'))",
+                 queue => '{queue}', priority => '{}', due_at => {due}, retry_interval => '200 ms')",
                 self.priority
             ),
             Kind::Run => {
