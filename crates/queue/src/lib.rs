@@ -12,9 +12,8 @@
 //! | the claim of a running task, retry policy, state after an attempt | `task` |
 //! | default values of task options, for help texts | `task_defaults` |
 //! | ids of workers and limits, fencing token | `id` |
-//! | tags, metadata and stored options of tasks, read from rows | `labels` |
 //! | macro for enums of the schema, with a schema for OpenAPI | `pg_enum` |
-//! | values and structs from rows, by the names of columns | `row` |
+//! | runs statements, and reads values and structs from rows, by the names of columns | `row` |
 //! | errors of the queue, and conditions of the server behind them | `error` |
 //!
 //! Functions take `&impl GenericClient`, so that a caller may pass its own transaction. Each
@@ -23,7 +22,6 @@
 
 mod error;
 mod id;
-mod labels;
 mod operator;
 mod pg_enum;
 mod read;

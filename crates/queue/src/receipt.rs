@@ -12,7 +12,7 @@ use tokio_postgres::{Client, Error};
 use uuid::Uuid;
 
 use crate::error::QueueError;
-use crate::row::{column, scalar};
+use crate::row::{column, one, query, scalar};
 
 /// The schema of a target, which `pgmill target init` applies.
 pub const SCHEMA: &str = include_str!("receipt/schema.sql");
@@ -90,7 +90,7 @@ pub struct Done {
 pub async fn init(client: &impl GenericClient, logins: &[String]) -> Result<(), QueueError> {
     client.batch_execute(SCHEMA).await?;
     for login in logins {
-        let rows = client.query_typed(GRANT, &[(login, Type::TEXT)]).await?;
+        let rows = query(client, GRANT, &[login]).await?;
         client.batch_execute(scalar::<&str>(&rows[0])?).await?;
     }
     Ok(())
@@ -101,7 +101,7 @@ pub async fn init(client: &impl GenericClient, logins: &[String]) -> Result<(), 
 /// # Errors
 /// The schema is missing, the login lacks privileges, or the server is a standby.
 pub async fn check(client: &impl GenericClient) -> Result<(), QueueError> {
-    let row = &client.query_typed(READY, &[]).await?[0];
+    let row = &query(client, READY, &[]).await?[0];
     let (message, hint) = if column(row, "standby")? {
         ("the target is a standby", "Connect to the primary: target_session_attrs=read-write.")
     } else if !column(row, "installed")? {
@@ -169,9 +169,7 @@ pub async fn resolve(
 ) -> Result<Vec<Resolved>, QueueError> {
     let ids: Vec<Uuid> = receipts.iter().map(|receipt| receipt.id).collect();
     let epochs: Vec<i64> = receipts.iter().map(|receipt| receipt.epoch).collect();
-    let params: [(&(dyn ToSql + Sync), Type); 2] =
-        [(/* tasks */ &ids, Type::UUID_ARRAY), (/* epochs */ &epochs, Type::INT8_ARRAY)];
-    let rows = client.query_typed(RESOLVE, &params).await?;
+    let rows = query(client, RESOLVE, &[/* tasks */ &ids, &epochs]).await?;
     let mut found: HashMap<Uuid, Resolved> = HashMap::new();
     for row in &rows {
         let ran: Option<f64> = column(row, "ran_seconds")?;
@@ -194,7 +192,7 @@ pub async fn resolve(
 
 /// Stores an epoch in the target, unless it has a higher one. Returns the one before.
 pub async fn store_epoch(client: &impl GenericClient, epoch: i64) -> Result<i64, QueueError> {
-    scalar(&client.query_typed(STORE_EPOCH, &[(&epoch, Type::INT8)]).await?[0])
+    one(client, STORE_EPOCH, &[&epoch]).await
 }
 
 /// Returns up to `limit` receipts that are older than `kept`.
@@ -203,14 +201,12 @@ pub async fn old_receipts(
     kept: Duration,
     limit: i32,
 ) -> Result<Vec<Uuid>, QueueError> {
-    let params: [(&(dyn ToSql + Sync), Type); 2] =
-        [(&kept.as_secs_f64(), Type::FLOAT8), (&limit, Type::INT4)];
-    scalar(&client.query_typed(OLD_RECEIPTS, &params).await?[0])
+    one(client, OLD_RECEIPTS, &[&kept.as_secs_f64(), &limit]).await
 }
 
 /// Deletes receipts of tasks whose end the queue has recorded. Returns their number.
 pub async fn forget(client: &impl GenericClient, receipts: &[Uuid]) -> Result<i64, QueueError> {
-    scalar(&client.query_typed(FORGET, &[(&receipts, Type::UUID_ARRAY)]).await?[0])
+    one(client, FORGET, &[&receipts]).await
 }
 
 /// Returns the receipts of this list that the target does not have.
@@ -218,5 +214,5 @@ pub async fn missing(
     client: &impl GenericClient,
     receipts: &[Uuid],
 ) -> Result<Vec<Uuid>, QueueError> {
-    scalar(&client.query_typed(MISSING, &[(&receipts, Type::UUID_ARRAY)]).await?[0])
+    one(client, MISSING, &[&receipts]).await
 }

@@ -1,13 +1,21 @@
-//! Reads rows by the names of their columns.
+//! Runs statements, and reads rows by the names of their columns.
 //!
-//! [`from_row!`](crate::from_row) reads a struct, [`column()`] reads one value of a row, and
-//! [`scalar`] reads the value of a row that has a single column. If a column is missing, or its
-//! value does not have the requested type, the error names the column.
+//! [`rows`], [`first`] and [`one`] run a statement and read what its rows contain: a struct for which
+//! [`from_row!`](crate::from_row) lists the columns, or the value of a single column. [`execute`] ignores the rows, and
+//! [`query`] returns them: then [`column()`] reads one value of a row. If a column is missing, or its value does not
+//! have the requested type, the error names the column.
+//!
+//! The type of a parameter in SQL follows from its type in Rust: [`SqlType`].
 
 use std::error::Error;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use tokio_postgres::types::{FromSql, Type};
+use conninfo::GenericClient;
+use jiff::Timestamp;
+use jiff::civil::Time;
+use pgmill_client::{Labels, StoredOptions};
+use serde_json::{Map, Value};
+use tokio_postgres::types::{FromSql, FromSqlOwned, Json, ToSql, Type};
 use tokio_postgres::{Column, Row, Statement};
 use uuid::Uuid;
 
@@ -23,6 +31,152 @@ pub trait FromRow: Sized {
     /// # Errors
     /// Fails if a column is missing or has another type.
     fn from_row(row: &Row) -> Result<Self, QueueError>;
+}
+
+impl<T: FromSqlOwned> FromRow for T {
+    fn from_row(row: &Row) -> Result<Self, QueueError> {
+        scalar(row)
+    }
+}
+
+/// A type in Rust whose values have one type in SQL.
+pub trait SqlType {
+    /// The type in SQL.
+    const TYPE: Type;
+}
+
+/// A type in Rust whose values can be elements of an array in SQL.
+pub trait ElementType {
+    /// The type of the array.
+    const ARRAY: Type;
+}
+
+macro_rules! sql_types {
+    ($($name:ty: $kind:ident, $array:ident;)+) => {$(
+        impl SqlType for $name {
+            const TYPE: Type = Type::$kind;
+        }
+
+        impl ElementType for $name {
+            const ARRAY: Type = Type::$array;
+        }
+    )+};
+}
+
+sql_types! {
+    bool: BOOL, BOOL_ARRAY;
+    i32: INT4, INT4_ARRAY;
+    i64: INT8, INT8_ARRAY;
+    f64: FLOAT8, FLOAT8_ARRAY;
+    &str: TEXT, TEXT_ARRAY;
+    String: TEXT, TEXT_ARRAY;
+    Uuid: UUID, UUID_ARRAY;
+    Value: JSONB, JSONB_ARRAY;
+    Time: TIME, TIME_ARRAY;
+    Timestamp: TIMESTAMPTZ, TIMESTAMPTZ_ARRAY;
+    SystemTime: TIMESTAMPTZ, TIMESTAMPTZ_ARRAY;
+}
+
+impl<T> SqlType for Json<T> {
+    const TYPE: Type = Type::JSONB;
+}
+
+impl<T: SqlType> SqlType for Option<T> {
+    const TYPE: Type = T::TYPE;
+}
+
+impl<T: ElementType> ElementType for Option<T> {
+    const ARRAY: Type = T::ARRAY;
+}
+
+impl<T: SqlType> SqlType for &T {
+    const TYPE: Type = T::TYPE;
+}
+
+impl<T: ElementType> ElementType for &T {
+    const ARRAY: Type = T::ARRAY;
+}
+
+impl<T: ElementType> SqlType for Vec<T> {
+    const TYPE: Type = T::ARRAY;
+}
+
+impl<T: ElementType> SqlType for &[T] {
+    const TYPE: Type = T::ARRAY;
+}
+
+/// A parameter of a statement.
+pub trait Param: ToSql + Sync {
+    /// Returns [`SqlType::TYPE`].
+    fn sql_type(&self) -> Type;
+}
+
+impl<T: SqlType + ToSql + Sync> Param for T {
+    fn sql_type(&self) -> Type {
+        T::TYPE
+    }
+}
+
+/// Returns the rows of the statement.
+///
+/// # Errors
+/// Fails on database errors.
+pub async fn query(
+    client: &impl GenericClient,
+    statement: &str,
+    params: &[&dyn Param],
+) -> Result<Vec<Row>, QueueError> {
+    let typed: Vec<(&(dyn ToSql + Sync), Type)> =
+        params.iter().map(|it| (*it as &(dyn ToSql + Sync), it.sql_type())).collect();
+    Ok(client.query_typed(statement, &typed).await?)
+}
+
+/// Runs the statement.
+///
+/// # Errors
+/// Fails on database errors.
+pub async fn execute(
+    client: &impl GenericClient,
+    statement: &str,
+    params: &[&dyn Param],
+) -> Result<(), QueueError> {
+    query(client, statement, params).await.map(drop)
+}
+
+/// Returns what the rows of the statement contain.
+///
+/// # Errors
+/// Fails on database errors, and as [`FromRow::from_row`].
+pub async fn rows<T: FromRow>(
+    client: &impl GenericClient,
+    statement: &str,
+    params: &[&dyn Param],
+) -> Result<Vec<T>, QueueError> {
+    query(client, statement, params).await?.iter().map(T::from_row).collect()
+}
+
+/// Returns what the first row of the statement contains, if there is one.
+///
+/// # Errors
+/// Fails on database errors, and as [`FromRow::from_row`].
+pub async fn first<T: FromRow>(
+    client: &impl GenericClient,
+    statement: &str,
+    params: &[&dyn Param],
+) -> Result<Option<T>, QueueError> {
+    query(client, statement, params).await?.first().map(T::from_row).transpose()
+}
+
+/// Returns what the row of a statement contains that always returns one.
+///
+/// # Errors
+/// Fails on database errors, and as [`FromRow::from_row`].
+pub async fn one<T: FromRow>(
+    client: &impl GenericClient,
+    statement: &str,
+    params: &[&dyn Param],
+) -> Result<T, QueueError> {
+    T::from_row(&query(client, statement, params).await?[0])
 }
 
 /// Implements [`FromRow`](crate::row::FromRow) from a struct literal. A field without an expression
@@ -83,6 +237,26 @@ pub fn scalar<'a, T: FromSql<'a>>(row: &'a Row) -> Result<T, QueueError> {
             value: format!("{} columns instead of one", columns.len()),
         }),
     }
+}
+
+/// Reads tags and metadata from the columns of these names.
+///
+/// # Errors
+/// As [`column()`].
+pub fn labels(row: &Row) -> Result<Labels, QueueError> {
+    let metadata = match column(row, "metadata")? {
+        Some(Value::Object(metadata)) => metadata,
+        _ => Map::new(),
+    };
+    Ok(Labels { tags: column::<Option<_>>(row, "tags")?.unwrap_or_default(), metadata })
+}
+
+/// Reads the column `options`.
+///
+/// # Errors
+/// As [`column()`].
+pub fn stored_options(row: &Row) -> Result<StoredOptions, QueueError> {
+    Ok(column::<Option<Json<_>>>(row, "options")?.map(|it| it.0).unwrap_or_default())
 }
 
 /// Converts seconds, the form in which the database returns an interval. A negative number becomes

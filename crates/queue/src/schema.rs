@@ -20,7 +20,7 @@ use conninfo::GenericClient;
 use tokio_postgres::error::SqlState;
 
 use crate::error::QueueError;
-use crate::row::{FromRow, from_row, scalar};
+use crate::row::{first, from_row, one};
 use crate::schema::lock_retries::{LOCK_TIMEOUT, LockRetries};
 
 /// The text of `schema.sql` when this program was built.
@@ -104,8 +104,7 @@ const ENCODING_HINT: &str =
 /// encoding than UTF8, or if the locks are not available within the maximum number of attempts.
 pub async fn init(client: &impl GenericClient) -> Result<u32, QueueError> {
     // In another encoding, the server could not even read the text of the schema.
-    let encoding: String =
-        scalar(&client.query_typed("SELECT current_setting('server_encoding')", &[]).await?[0])?;
+    let encoding: String = one(client, "SELECT current_setting('server_encoding')", &[]).await?;
     if encoding != "UTF8" {
         return Err(QueueError::Refused {
             message: format!("the encoding of the database is {encoding}, not UTF8"),
@@ -131,8 +130,8 @@ pub async fn init(client: &impl GenericClient) -> Result<u32, QueueError> {
 /// Fails if the role may not read it, or if the schema belongs to another role than `mill_owner`:
 /// a view of this role could run its functions with the rights of the caller.
 pub async fn installed(client: &impl GenericClient) -> Result<Option<InstalledSchema>, QueueError> {
-    let owner = client.query_typed(OWNER, &[]).await?;
-    let Some(owner) = owner.first().map(scalar::<String>).transpose()? else { return Ok(None) };
+    let owner: Option<String> = first(client, OWNER, &[]).await?;
+    let Some(owner) = owner else { return Ok(None) };
     if owner != "mill_owner" {
         return Err(QueueError::Refused {
             message: format!("the schema mill belongs to role \"{owner}\", not to mill_owner"),
@@ -142,15 +141,14 @@ pub async fn installed(client: &impl GenericClient) -> Result<Option<InstalledSc
             ),
         });
     }
-    match client.query_typed(INSTALLED, &[]).await {
-        Ok(rows) => rows.first().map(InstalledSchema::from_row).transpose(),
+    match first(client, INSTALLED, &[]).await {
         Err(error)
             if [Some(&SqlState::UNDEFINED_TABLE), Some(&SqlState::INVALID_SCHEMA_NAME)]
-                .contains(&error.code()) =>
+                .contains(&error.sqlstate()) =>
         {
             Ok(None)
         }
-        Err(error) => Err(error.into()),
+        found => found,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use conninfo::GenericClient;
 use jiff::Timestamp;
-use queue::row::{FromRow, column, from_row, scalar};
+use queue::row::{FromRow, column, from_row, labels, scalar};
 use queue::{Labels, QueueError};
 use serde::Serialize;
 use serde_json::Value;
@@ -187,7 +187,7 @@ from_row! {
         params: column::<Option<_>>(row, "params")?.unwrap_or_default(), version, changed_at,
         changed_by, removed_at, queued_fire_at, trigger_checked_at, trigger_result,
         expected_duration_seconds, deadline_seconds, late_runs, run_timeout_seconds,
-        labels: Labels::from_row(row)?,
+        labels: labels(row)?,
     }
 }
 

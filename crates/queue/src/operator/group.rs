@@ -6,10 +6,9 @@ use jiff::civil::Time;
 use pgmill_client::Priority;
 use serde::Serialize;
 use tokio_postgres::Row;
-use tokio_postgres::types::{ToSql, Type};
 
 use crate::error::QueueError;
-use crate::row::{FromRow, column, from_row, scalar};
+use crate::row::{column, execute, from_row, one, rows};
 
 const SET: &str =
     "SELECT /* queue.set_group */ mill.set_group($1, $2, $3::text::mill.priority, $4)";
@@ -102,14 +101,7 @@ pub async fn set_group(
     change: &GroupChange,
 ) -> Result<(), QueueError> {
     let priority = change.priority.map(Priority::as_str);
-    let params: [(&(dyn ToSql + Sync), Type); 4] = [
-        (/* name */ &name, Type::TEXT),
-        (/* description */ &change.description, Type::TEXT),
-        (/* priority */ &priority, Type::TEXT),
-        (/* max_running */ &change.max_running, Type::INT4),
-    ];
-    client.query_typed(SET, &params).await?;
-    Ok(())
+    execute(client, SET, &[&name, &change.description, &priority, &change.max_running]).await
 }
 
 /// Sets when tasks of a group may start; `None` means at any time.
@@ -124,14 +116,7 @@ pub async fn set_active_period(
     let opens = period.map(|period| period.opens);
     let closes = period.map(|period| period.closes);
     let zone = period.map_or("UTC", |period| period.zone.as_str());
-    let params: [(&(dyn ToSql + Sync), Type); 4] = [
-        (/* group_name */ &name, Type::TEXT),
-        (/* opens */ &opens, Type::TIME),
-        (/* closes */ &closes, Type::TIME),
-        (/* zone */ &zone, Type::TEXT),
-    ];
-    client.query_typed(SET_ACTIVE_PERIOD, &params).await?;
-    Ok(())
+    execute(client, SET_ACTIVE_PERIOD, &[/* group_name */ &name, &opens, &closes, &zone]).await
 }
 
 /// Sets the group of new tasks that are given no group; `None` means none.
@@ -142,8 +127,7 @@ pub async fn set_default_group(
     client: &impl GenericClient,
     name: Option<&str>,
 ) -> Result<(), QueueError> {
-    client.query_typed(SET_DEFAULT, &[(&name, Type::TEXT)]).await?;
-    Ok(())
+    execute(client, SET_DEFAULT, &[&name]).await
 }
 
 /// Removes a group. Returns `false` if it does not exist.
@@ -151,10 +135,10 @@ pub async fn set_default_group(
 /// # Errors
 /// Fails if live tasks belong to the group.
 pub async fn drop_group(client: &impl GenericClient, name: &str) -> Result<bool, QueueError> {
-    scalar(&client.query_typed(DROP, &[(&name, Type::TEXT)]).await?[0])
+    one(client, DROP, &[&name]).await
 }
 
 /// Returns every group.
 pub async fn groups(client: &impl GenericClient) -> Result<Vec<Group>, QueueError> {
-    client.query_typed(GROUPS, &[]).await?.iter().map(Group::from_row).collect()
+    rows(client, GROUPS, &[]).await
 }

@@ -5,10 +5,9 @@
 
 use conninfo::GenericClient;
 use serde_json::Value;
-use tokio_postgres::types::Type;
 
 use crate::error::QueueError;
-use crate::row::scalar;
+use crate::row::{execute, one};
 
 const BEGIN: &str = "SELECT /* queue.begin_request */ mill.begin_request($1, $2, $3)";
 const FINISH: &str = "SELECT /* queue.finish_request */ mill.finish_request($1, $2, $3)";
@@ -24,8 +23,7 @@ pub async fn begin(
     key: &str,
     request: &str,
 ) -> Result<Option<Value>, QueueError> {
-    let params = [(&caller as _, Type::TEXT), (&key as _, Type::TEXT), (&request as _, Type::TEXT)];
-    scalar(&client.query_typed(BEGIN, &params).await?[0])
+    one(client, BEGIN, &[&caller, &key, &request]).await
 }
 
 /// Stores the answer to a request that [`begin`] has registered.
@@ -35,7 +33,5 @@ pub async fn finish(
     key: &str,
     answer: &Value,
 ) -> Result<(), QueueError> {
-    let params = [(&caller as _, Type::TEXT), (&key as _, Type::TEXT), (&answer as _, Type::JSONB)];
-    client.query_typed(FINISH, &params).await?;
-    Ok(())
+    execute(client, FINISH, &[&caller, &key, &answer]).await
 }

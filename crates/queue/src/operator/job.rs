@@ -5,11 +5,11 @@ use jiff::Timestamp;
 use pgmill_client::Labels;
 use serde::Serialize;
 use serde_json::Value;
-use tokio_postgres::types::{Json, Type};
+use tokio_postgres::types::Json;
 
 use crate::error::QueueError;
 use crate::operator::run::Expected;
-use crate::row::{FromRow, from_row, scalar};
+use crate::row::{from_row, labels, one, rows};
 
 const SET: &str = "SELECT /* queue.set_job */ mill.set_job($1->>'name', $1->'tasks', $1->>'description', $1->>'frequency',
     ($1->>'priority')::mill.priority, ($1->>'enabled')::boolean, $1->>'category',
@@ -98,7 +98,7 @@ pub struct Job {
 from_row! {
     row => Job {
         name, description, frequency, enabled, version, changed_at, changed_by, tasks, last_run_id,
-        last_state, last_started_at, labels: Labels::from_row(row)?,
+        last_state, last_started_at, labels: labels(row)?,
     }
 }
 
@@ -123,13 +123,13 @@ from_row! { Dependency { child, parent, expected, job } }
 /// Fails if the document is invalid. The table field of the error then names the job, and its
 /// column field names the task.
 pub async fn set(client: &impl GenericClient, job: &Value) -> Result<bool, QueueError> {
-    scalar(&client.query_typed(SET, &[(&Json(job), Type::JSONB)]).await?[0])
+    one(client, SET, &[&Json(job)]).await
 }
 
 /// Returns every job as a document. Includes disabled jobs, but not the jobs that schedules created
 /// from a statement.
 pub async fn definitions(client: &impl GenericClient) -> Result<Vec<Value>, QueueError> {
-    client.query_typed(DEFINITIONS, &[]).await?.iter().map(scalar).collect()
+    rows(client, DEFINITIONS, &[]).await
 }
 
 /// Returns a job as a document; `None` if it does not exist.
@@ -137,18 +137,17 @@ pub async fn definition(
     client: &impl GenericClient,
     job: &str,
 ) -> Result<Option<Value>, QueueError> {
-    scalar(&client.query_typed(DEFINITION, &[(&job, Type::TEXT)]).await?[0])
+    one(client, DEFINITION, &[&job]).await
 }
 
 /// Returns the jobs by name, without those of removed schedules.
 pub async fn jobs(client: &impl GenericClient) -> Result<Vec<Job>, QueueError> {
-    let rows = client.query_typed(JOBS, &[]).await?;
-    rows.iter().map(Job::from_row).collect()
+    rows(client, JOBS, &[]).await
 }
 
 /// Returns the names of the enabled schedules that run this job.
 pub async fn schedules(client: &impl GenericClient, job: &str) -> Result<Vec<String>, QueueError> {
-    client.query_typed(SCHEDULES, &[(&job, Type::TEXT)]).await?.iter().map(scalar).collect()
+    rows(client, SCHEDULES, &[&job]).await
 }
 
 /// Enables or disables a job. Returns `false` if it does not exist.
@@ -160,8 +159,7 @@ pub async fn enable(
     job: &str,
     enabled: bool,
 ) -> Result<bool, QueueError> {
-    let params = [(&job as _, Type::TEXT), (&enabled as _, Type::BOOL)];
-    scalar(&client.query_typed(ENABLE, &params).await?[0])
+    one(client, ENABLE, &[&job, &enabled]).await
 }
 
 /// Enables or disables one task of a job: new runs omit a disabled task. Returns `false` if the job
@@ -175,12 +173,7 @@ pub async fn enable_task(
     task: &str,
     enabled: bool,
 ) -> Result<bool, QueueError> {
-    let params = [
-        (/* job */ &job as _, Type::TEXT),
-        (/* task */ &task as _, Type::TEXT),
-        (/* enabled */ &enabled as _, Type::BOOL),
-    ];
-    scalar(&client.query_typed(ENABLE_TASK, &params).await?[0])
+    one(client, ENABLE_TASK, &[&job, &task, &enabled]).await
 }
 
 /// Returns those of the names that no task of any job has.
@@ -188,8 +181,7 @@ pub async fn unknown_tasks(
     client: &impl GenericClient,
     names: &[&str],
 ) -> Result<Vec<String>, QueueError> {
-    let rows = client.query_typed(UNKNOWN_TASKS, &[(&names, Type::TEXT_ARRAY)]).await?;
-    rows.iter().map(scalar).collect()
+    rows(client, UNKNOWN_TASKS, &[&names]).await
 }
 
 /// Makes the child wait for the parent in every run that contains both. Returns whether this
@@ -204,12 +196,7 @@ pub async fn set_dependency(
     expected: Expected,
 ) -> Result<bool, QueueError> {
     let expected = expected.as_str();
-    let params = [
-        (/* child */ &child as _, Type::TEXT),
-        (/* parent */ &parent as _, Type::TEXT),
-        (/* expected */ &expected as _, Type::TEXT),
-    ];
-    scalar(&client.query_typed(SET_DEPENDENCY, &params).await?[0])
+    one(client, SET_DEPENDENCY, &[&child, &parent, &expected]).await
 }
 
 /// Disables a dependency. Returns `false` if it does not exist.
@@ -221,13 +208,12 @@ pub async fn drop_dependency(
     child: &str,
     parent: &str,
 ) -> Result<bool, QueueError> {
-    let params = [(&child as _, Type::TEXT), (&parent as _, Type::TEXT)];
-    scalar(&client.query_typed(DROP_DEPENDENCY, &params).await?[0])
+    one(client, DROP_DEPENDENCY, &[&child, &parent]).await
 }
 
 /// Returns the dependencies that hold in every run.
 pub async fn dependencies(client: &impl GenericClient) -> Result<Vec<Dependency>, QueueError> {
-    client.query_typed(DEPENDENCIES, &[]).await?.iter().map(Dependency::from_row).collect()
+    rows(client, DEPENDENCIES, &[]).await
 }
 
 /// Returns the dependencies of a task: upstream if `up`, downstream if `down`.
@@ -237,10 +223,5 @@ pub async fn lineage(
     up: bool,
     down: bool,
 ) -> Result<Vec<Dependency>, QueueError> {
-    let params = [
-        (/* task */ &task as _, Type::TEXT),
-        (/* up */ &up as _, Type::BOOL),
-        (/* down */ &down as _, Type::BOOL),
-    ];
-    client.query_typed(LINEAGE, &params).await?.iter().map(Dependency::from_row).collect()
+    rows(client, LINEAGE, &[&task, &up, &down]).await
 }

@@ -5,10 +5,9 @@ use std::time::Duration;
 use conninfo::GenericClient;
 use jiff::Timestamp;
 use serde::Serialize;
-use tokio_postgres::types::{ToSql, Type};
 
 use crate::error::QueueError;
-use crate::row::{FromRow, from_row, scalar};
+use crate::row::{Param, from_row, one, rows};
 
 const WINDOWS: &str = "SELECT /* queue.maintenance_windows */ w.id, w.starts_at, nullif(w.ends_at, 'infinity') AS ends_at, w.reason, w.created_by,
     w.starts_at <= greatest(now(), w.created_at) AS is_active
@@ -54,12 +53,12 @@ pub struct PauseRequest {
 
 /// Returns the windows in force, and the planned ones, by start.
 pub async fn windows(client: &impl GenericClient) -> Result<Vec<MaintenanceWindow>, QueueError> {
-    client.query_typed(WINDOWS, &[]).await?.iter().map(MaintenanceWindow::from_row).collect()
+    rows(client, WINDOWS, &[]).await
 }
 
 /// Returns until when and why the fleet is paused, in one sentence; `None` if it is not paused.
 pub async fn describe_pause(client: &impl GenericClient) -> Result<Option<String>, QueueError> {
-    scalar(&client.query_typed(DESCRIBE, &[]).await?[0])
+    one(client, DESCRIBE, &[]).await
 }
 
 /// Pauses the fleet: no task is claimed, no schedule fires, and running tasks finish. Returns the id
@@ -72,17 +71,13 @@ pub async fn pause_fleet(
     pause: &PauseRequest,
 ) -> Result<i64, QueueError> {
     let seconds = pause.length.map(|length| length.as_secs_f64());
-    let params: [(&(dyn ToSql + Sync), Type); 4] = [
-        (/* until */ &pause.until, Type::TIMESTAMPTZ),
-        (/* length */ &seconds, Type::FLOAT8),
-        (/* starts_at */ &pause.from, Type::TIMESTAMPTZ),
-        (/* reason */ &pause.reason, Type::TEXT),
-    ];
-    scalar(&client.query_typed(PAUSE, &params).await?[0])
+    let params: [&dyn Param; 4] =
+        [&pause.until, /* length */ &seconds, /* starts_at */ &pause.from, &pause.reason];
+    one(client, PAUSE, &params).await
 }
 
 /// Ends the pause of the fleet. `planned`: also removes planned windows. Returns the number of
 /// windows that were ended or removed.
 pub async fn resume_fleet(client: &impl GenericClient, planned: bool) -> Result<i32, QueueError> {
-    scalar(&client.query_typed(RESUME, &[(&planned, Type::BOOL)]).await?[0])
+    one(client, RESUME, &[&planned]).await
 }

@@ -4,11 +4,10 @@ use std::time::Duration;
 
 use conninfo::GenericClient;
 use serde::Serialize;
-use tokio_postgres::types::{ToSql, Type};
 
 use crate::error::QueueError;
 use crate::id::WorkerId;
-use crate::row::{FromRow, from_row, scalar};
+use crate::row::{Param, execute, first, from_row, one};
 use crate::schema;
 
 const PAUSE: &str = "SELECT /* queue.pause */ mill.pause($1)";
@@ -78,16 +77,9 @@ from_row! {
 
 impl QueueConditions {
     /// Returns the parameters of a statement that sets the conditions of a queue or a target.
-    pub(crate) fn params<'a>(
-        &'a self,
-        name: &'a (dyn ToSql + Sync),
-    ) -> [(&'a (dyn ToSql + Sync), Type); 4] {
-        [
-            (name, Type::TEXT),
-            (&self.max_replication_lag_seconds, Type::FLOAT8),
-            (&self.max_snapshot_age_seconds, Type::FLOAT8),
-            (&self.max_active_sessions, Type::INT4),
-        ]
+    pub(crate) fn params<'a>(&'a self, name: &'a &str) -> [&'a dyn Param; 4] {
+        let lag = &self.max_replication_lag_seconds;
+        [name, lag, &self.max_snapshot_age_seconds, &self.max_active_sessions]
     }
 }
 
@@ -96,15 +88,13 @@ impl QueueConditions {
 /// # Errors
 /// Fails if the database does not contain the schema.
 pub async fn login_rights(client: &impl GenericClient) -> Result<LoginRights, QueueError> {
-    let rows = client.query_typed(RIGHTS, &[]).await?;
-    let Some(row) = rows.first() else { return Err(schema::missing()) };
-    LoginRights::from_row(row)
+    first(client, RIGHTS, &[]).await?.ok_or_else(schema::missing)
 }
 
 /// Returns whether a queue of this name has settings, tasks or a worker, or had a task within seven
 /// days.
 pub async fn queue_is_known(client: &impl GenericClient, queue: &str) -> Result<bool, QueueError> {
-    scalar(&client.query_typed(IS_KNOWN, &[(&queue, Type::TEXT)]).await?[0])
+    one(client, IS_KNOWN, &[&queue]).await
 }
 
 /// Removes the settings of a queue. Returns `false` if it has none.
@@ -112,7 +102,7 @@ pub async fn queue_is_known(client: &impl GenericClient, queue: &str) -> Result<
 /// # Errors
 /// Fails while live tasks have the limit of the queue.
 pub async fn remove_queue(client: &impl GenericClient, queue: &str) -> Result<bool, QueueError> {
-    scalar(&client.query_typed(REMOVE_QUEUE, &[(&queue, Type::TEXT)]).await?[0])
+    one(client, REMOVE_QUEUE, &[&queue]).await
 }
 
 /// Stops claims from a queue; running tasks continue.
@@ -120,14 +110,12 @@ pub async fn remove_queue(client: &impl GenericClient, queue: &str) -> Result<bo
 /// # Errors
 /// Fails if the name is invalid.
 pub async fn pause(client: &impl GenericClient, queue: &str) -> Result<(), QueueError> {
-    client.query_typed(PAUSE, &[(&queue, Type::TEXT)]).await?;
-    Ok(())
+    execute(client, PAUSE, &[&queue]).await
 }
 
 /// Resumes claims from a paused queue.
 pub async fn resume(client: &impl GenericClient, queue: &str) -> Result<(), QueueError> {
-    client.query_typed(RESUME, &[(&queue, Type::TEXT)]).await?;
-    Ok(())
+    execute(client, RESUME, &[&queue]).await
 }
 
 /// Allows readers to run short tasks of the queue in one transaction, for up to `budget`. With
@@ -141,10 +129,7 @@ pub async fn set_shared_commit(
     budget: Option<Duration>,
 ) -> Result<(), QueueError> {
     let seconds = budget.map(|budget| budget.as_secs_f64());
-    client
-        .query_typed(SET_SHARED_COMMIT, &[(&queue, Type::TEXT), (&seconds, Type::FLOAT8)])
-        .await?;
-    Ok(())
+    execute(client, SET_SHARED_COMMIT, &[&queue, &seconds]).await
 }
 
 /// Sets whether params, and output, of tasks that are enqueued later are stored after their end;
@@ -155,13 +140,7 @@ pub async fn set_queue_storage(
     params: Option<bool>,
     output: Option<bool>,
 ) -> Result<(), QueueError> {
-    client
-        .query_typed(
-            SET_QUEUE_STORAGE,
-            &[(&queue, Type::TEXT), (&params, Type::BOOL), (&output, Type::BOOL)],
-        )
-        .await?;
-    Ok(())
+    execute(client, SET_QUEUE_STORAGE, &[&queue, &params, &output]).await
 }
 
 /// Sets the conditions under which workers claim from the queue.
@@ -173,8 +152,7 @@ pub async fn set_queue_conditions(
     queue: &str,
     conditions: QueueConditions,
 ) -> Result<(), QueueError> {
-    client.query_typed(SET_QUEUE_CONDITIONS, &conditions.params(&queue)).await?;
-    Ok(())
+    execute(client, SET_QUEUE_CONDITIONS, &conditions.params(&queue)).await
 }
 
 /// Makes a worker stop or resume claiming. Returns `false` if it does not exist.
@@ -183,7 +161,5 @@ pub async fn drain(
     worker: WorkerId,
     draining: bool,
 ) -> Result<bool, QueueError> {
-    let rows =
-        client.query_typed(DRAIN, &[(&worker.0, Type::UUID), (&draining, Type::BOOL)]).await?;
-    scalar(&rows[0])
+    one(client, DRAIN, &[&worker.0, &draining]).await
 }

@@ -3,10 +3,9 @@
 use conninfo::GenericClient;
 use pgmill_client::Priority;
 use serde::Serialize;
-use tokio_postgres::types::{ToSql, Type};
 
 use crate::error::QueueError;
-use crate::row::{FromRow, from_row, scalar};
+use crate::row::{Param, execute, from_row, one, rows};
 use crate::task::ReservedCapacity;
 
 const SET_WEIGHTS: &str = "SELECT /* queue.set_weights */ mill.set_weights($1, $2, $3, $4, $5)";
@@ -56,7 +55,7 @@ from_row! { Weight { priority, weight } }
 
 /// Returns the weights, lowest priority first. Does not count tasks.
 pub async fn weights(client: &impl GenericClient) -> Result<Vec<Weight>, QueueError> {
-    client.query_typed(WEIGHTS, &[]).await?.iter().map(Weight::from_row).collect()
+    rows(client, WEIGHTS, &[]).await
 }
 
 /// Sets the weights that are given. They are in the order of [`Priority::ALL`].
@@ -67,9 +66,7 @@ pub async fn set_weights(
     client: &impl GenericClient,
     weights: &[Option<f64>; 5],
 ) -> Result<(), QueueError> {
-    let params = weights.each_ref().map(|weight| (weight as &(dyn ToSql + Sync), Type::FLOAT8));
-    client.query_typed(SET_WEIGHTS, &params).await?;
-    Ok(())
+    execute(client, SET_WEIGHTS, &weights.each_ref().map(|weight| weight as &dyn Param)).await
 }
 
 /// Sets the share of the fleet's readers that run only tasks of priority reserved.
@@ -77,18 +74,17 @@ pub async fn set_reserved_capacity(
     client: &impl GenericClient,
     capacity: ReservedCapacity,
 ) -> Result<(), QueueError> {
-    client.query_typed(SET_RESERVED_CAPACITY, &[(&capacity.as_str(), Type::TEXT)]).await?;
-    Ok(())
+    execute(client, SET_RESERVED_CAPACITY, &[&capacity.as_str()]).await
 }
 
 /// Returns the share of the fleet's readers that run only tasks of priority reserved.
 pub async fn reserved_capacity(
     client: &impl GenericClient,
 ) -> Result<ReservedCapacity, QueueError> {
-    scalar(&client.query_typed(CAPACITY, &[]).await?[0])
+    one(client, CAPACITY, &[]).await
 }
 
 /// Returns every priority, highest first.
 pub async fn priorities(client: &impl GenericClient) -> Result<Vec<PriorityStatus>, QueueError> {
-    client.query_typed(STATUS, &[]).await?.iter().map(PriorityStatus::from_row).collect()
+    rows(client, STATUS, &[]).await
 }

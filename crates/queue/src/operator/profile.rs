@@ -3,10 +3,9 @@
 
 use conninfo::GenericClient;
 use serde::Serialize;
-use tokio_postgres::types::{ToSql, Type};
 
 use crate::error::QueueError;
-use crate::row::{FromRow, from_row, scalar};
+use crate::row::{execute, from_row, one, rows};
 
 const SET: &str = "SELECT /* queue.set_profile */ mill.set_profile($1, $2, $3)";
 
@@ -55,13 +54,7 @@ pub async fn set_profile(
     allowed: Option<&[String]>,
     description: Option<&str>,
 ) -> Result<(), QueueError> {
-    let params: [(&(dyn ToSql + Sync), Type); 3] = [
-        (/* name */ &name, Type::TEXT),
-        (/* allowed */ &allowed, Type::TEXT_ARRAY),
-        (/* description */ &description, Type::TEXT),
-    ];
-    client.query_typed(SET, &params).await?;
-    Ok(())
+    execute(client, SET, &[&name, &allowed, &description]).await
 }
 
 /// Restricts a profile to tasks that call one of these routines, given as `schema.routine`; `None`
@@ -74,9 +67,7 @@ pub async fn set_profile_routines(
     name: &str,
     routines: Option<&[String]>,
 ) -> Result<(), QueueError> {
-    let params = [(&name as _, Type::TEXT), (&routines as _, Type::TEXT_ARRAY)];
-    client.query_typed(SET_ROUTINES, &params).await?;
-    Ok(())
+    execute(client, SET_ROUTINES, &[&name, &routines]).await
 }
 
 /// Removes a profile. Returns `false` if it does not exist.
@@ -84,10 +75,10 @@ pub async fn set_profile_routines(
 /// # Errors
 /// Fails if live tasks or jobs use the profile, or the role is not the owner of the queue.
 pub async fn drop_profile(client: &impl GenericClient, name: &str) -> Result<bool, QueueError> {
-    scalar(&client.query_typed(DROP, &[(&name, Type::TEXT)]).await?[0])
+    one(client, DROP, &[&name]).await
 }
 
 /// Returns every profile.
 pub async fn profiles(client: &impl GenericClient) -> Result<Vec<Profile>, QueueError> {
-    client.query_typed(PROFILES, &[]).await?.iter().map(Profile::from_row).collect()
+    rows(client, PROFILES, &[]).await
 }

@@ -8,11 +8,10 @@ use conninfo::GenericClient;
 use pgmill_client::RunId;
 use serde::Serialize;
 use serde_json::{Map, Value};
-use tokio_postgres::types::{ToSql, Type};
 
 use crate::error::QueueError;
 use crate::pg_enum;
-use crate::row::{FromRow, column, from_row, scalar};
+use crate::row::{column, execute, from_row, one, rows};
 
 pub use pgmill_client::{RunOptions, RunState};
 
@@ -139,7 +138,7 @@ pub async fn start(
 /// Processes the ended tasks of this run and releases tasks that are ready. One call processes up
 /// to some thousand tasks.
 pub async fn advance(client: &impl GenericClient, run: RunId) -> Result<Advanced, QueueError> {
-    Advanced::from_row(&client.query_typed(ADVANCE, &[(&run.0, Type::INT8)]).await?[0])
+    one(client, ADVANCE, &[&run.0]).await
 }
 
 /// Cancels a run; with `kill`, also its running tasks. Returns `cancelling`, or the state of a run
@@ -166,8 +165,7 @@ pub async fn retry(
     run: RunId,
     task: &str,
 ) -> Result<String, QueueError> {
-    let rows = client.query_typed(RETRY, &[(&run.0, Type::INT8), (&task, Type::TEXT)]).await?;
-    scalar(&rows[0])
+    one(client, RETRY, &[&run.0, &task]).await
 }
 
 /// Runs tasks of a run again, whatever their outcome was: all tasks if `tasks` is empty, or else
@@ -182,12 +180,7 @@ pub async fn rerun(
     downstream: bool,
 ) -> Result<Vec<String>, QueueError> {
     let tasks = (!tasks.is_empty()).then_some(tasks);
-    let values: [(&(dyn ToSql + Sync), Type); 3] = [
-        (/* run_id */ &run.0, Type::INT8),
-        (/* tasks */ &tasks, Type::TEXT_ARRAY),
-        (/* downstream */ &downstream, Type::BOOL),
-    ];
-    client.query_typed(RERUN, &values).await?.iter().map(scalar).collect()
+    rows(client, RERUN, &[&run.0, &tasks, &downstream]).await
 }
 
 /// Runs those tasks of an ended run that did not succeed again, and returns their names.
@@ -200,19 +193,12 @@ pub async fn restart(
     run: RunId,
     options: RestartOptions,
 ) -> Result<Vec<String>, QueueError> {
-    let rows = client
-        .query_typed(
-            RESTART,
-            &[
-                (/* run_id */ &run.0, Type::INT8),
-                (/* failed */ &options.failed, Type::BOOL),
-                (/* never_run */ &options.never_run, Type::BOOL),
-                (/* downstream */ &options.downstream, Type::BOOL),
-                (/* force */ &options.force, Type::BOOL),
-            ],
-        )
-        .await?;
-    rows.iter().map(scalar).collect()
+    rows(
+        client,
+        RESTART,
+        &[&run.0, &options.failed, &options.never_run, &options.downstream, &options.force],
+    )
+    .await
 }
 
 /// Approves a task of a run that waits for approval. After the commit, the caller has to notify the
@@ -225,8 +211,7 @@ pub async fn approve(
     run: RunId,
     task: &str,
 ) -> Result<(), QueueError> {
-    client.query_typed(APPROVE, &[(&run.0, Type::INT8), (&task, Type::TEXT)]).await?;
-    Ok(())
+    execute(client, APPROVE, &[&run.0, &task]).await
 }
 
 /// Rejects a task of a run that waits for approval: the task is cancelled.
@@ -239,13 +224,7 @@ pub async fn reject(
     task: &str,
     reason: Option<&str>,
 ) -> Result<(), QueueError> {
-    let params = [
-        (/* run_id */ &run.0 as _, Type::INT8),
-        (/* task */ &task as _, Type::TEXT),
-        (/* reason */ &reason as _, Type::TEXT),
-    ];
-    client.query_typed(REJECT, &params).await?;
-    Ok(())
+    execute(client, REJECT, &[&run.0, &task, &reason]).await
 }
 
 /// Returns one sentence that says how far a run is, or how it ended; `None` if it does not exist.
@@ -253,7 +232,7 @@ pub async fn why_run(
     client: &impl GenericClient,
     run: RunId,
 ) -> Result<Option<String>, QueueError> {
-    scalar(&client.query_typed(WHY_RUN, &[(&run.0, Type::INT8)]).await?[0])
+    one(client, WHY_RUN, &[&run.0]).await
 }
 
 /// Returns one sentence that says why this task of a run is not running now, or how it ended.
@@ -262,6 +241,5 @@ pub async fn why(
     run: RunId,
     task: &str,
 ) -> Result<Option<String>, QueueError> {
-    let rows = client.query_typed(WHY, &[(&run.0, Type::INT8), (&task, Type::TEXT)]).await?;
-    scalar(&rows[0])
+    one(client, WHY, &[&run.0, &task]).await
 }

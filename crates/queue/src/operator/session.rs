@@ -5,7 +5,7 @@ use conninfo::GenericClient;
 use tokio_postgres::error::SqlState;
 
 use crate::error::QueueError;
-use crate::row::{FromRow, from_row};
+use crate::row::{first, from_row};
 
 const SETTINGS: &str = "SELECT /* queue.session_settings */ s.setting = 'on' AND NOT pg_is_in_recovery() AS read_only,
     s.source, current_user::text AS role, session_user::text AS login, current_setting('role') <> 'none' AS assumed
@@ -47,9 +47,8 @@ impl Refusal {
 
     /// Asks the server for the setting of the session that has caused the refusal. `None` if there is none.
     pub async fn cause(self, client: &impl GenericClient) -> Option<String> {
-        let rows = client.query_typed(SETTINGS, &[]).await.ok()?;
-        let Settings { read_only, source, role, login, assumed } =
-            Settings::from_row(rows.first()?).ok()?;
+        let settings: Option<Settings> = first(client, SETTINGS, &[]).await.ok()?;
+        let Settings { read_only, source, role, login, assumed } = settings?;
         match self {
             Self::ReadOnly => read_only.then(|| read_only_cause(&source)),
             Self::Unprivileged => assumed.then(|| {

@@ -4,11 +4,10 @@ use conninfo::GenericClient;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
-use tokio_postgres::types::{ToSql, Type};
 
 use crate::error::QueueError;
 use crate::pg_enum;
-use crate::row::{FromRow, from_row, scalar};
+use crate::row::{first, from_row, one, rows};
 
 /// Without a name, all subscriptions.
 const SUBSCRIPTIONS: &str = "SELECT /* queue.subscriptions */ s.name, s.events::text[], s.queue::text, s.job::text, s.schedule, s.tag, s.task::text, s.kind,
@@ -191,8 +190,7 @@ pub struct NotificationFilter {
 /// Returns every subscription.
 pub async fn subscriptions(client: &impl GenericClient) -> Result<Vec<Subscription>, QueueError> {
     let all = None::<&str>;
-    let rows = client.query_typed(SUBSCRIPTIONS, &[(&all, Type::TEXT)]).await?;
-    rows.iter().map(Subscription::from_row).collect()
+    rows(client, SUBSCRIPTIONS, &[&all]).await
 }
 
 /// Returns one subscription.
@@ -200,8 +198,7 @@ pub async fn subscription(
     client: &impl GenericClient,
     name: &str,
 ) -> Result<Option<Subscription>, QueueError> {
-    let rows = client.query_typed(SUBSCRIPTIONS, &[(&name, Type::TEXT)]).await?;
-    rows.first().map(Subscription::from_row).transpose()
+    first(client, SUBSCRIPTIONS, &[&name]).await
 }
 
 /// Creates or changes a subscription, with the options of `mill.set_subscription`. Returns whether
@@ -214,7 +211,7 @@ pub async fn set_subscription(
     name: &str,
     options: &Value,
 ) -> Result<bool, QueueError> {
-    scalar(&client.query_typed(SET, &[(&name, Type::TEXT), (options, Type::JSONB)]).await?[0])
+    one(client, SET, &[&name, options]).await
 }
 
 /// Removes a subscription and its undelivered notifications. Returns `false` if it does not exist.
@@ -222,7 +219,7 @@ pub async fn remove_subscription(
     client: &impl GenericClient,
     name: &str,
 ) -> Result<bool, QueueError> {
-    scalar(&client.query_typed(REMOVE, &[(&name, Type::TEXT)]).await?[0])
+    one(client, REMOVE, &[&name]).await
 }
 
 /// Enables or disables a subscription. Returns `false` if it does not exist.
@@ -231,8 +228,7 @@ pub async fn enable_subscription(
     name: &str,
     enabled: bool,
 ) -> Result<bool, QueueError> {
-    let params: [(&(dyn ToSql + Sync), Type); 2] = [(&name, Type::TEXT), (&enabled, Type::BOOL)];
-    scalar(&client.query_typed(ENABLE, &params).await?[0])
+    one(client, ENABLE, &[&name, &enabled]).await
 }
 
 /// Sends a test message. Returns the id of the notification; `None` if there is no such
@@ -244,7 +240,7 @@ pub async fn test_subscription(
     client: &impl GenericClient,
     name: &str,
 ) -> Result<Option<i64>, QueueError> {
-    scalar(&client.query_typed(TEST, &[(&name, Type::TEXT)]).await?[0])
+    one(client, TEST, &[&name]).await
 }
 
 /// Attempts undeliverable notifications again: those with these ids, of this subscription, or all.
@@ -254,9 +250,7 @@ pub async fn retry_notifications(
     subscription: Option<&str>,
     ids: Option<&[i64]>,
 ) -> Result<i32, QueueError> {
-    let params: [(&(dyn ToSql + Sync), Type); 2] =
-        [(/* subscription */ &subscription, Type::TEXT), (/* ids */ &ids, Type::INT8_ARRAY)];
-    scalar(&client.query_typed(RETRY, &params).await?[0])
+    one(client, RETRY, &[&subscription, &ids]).await
 }
 
 /// Returns notifications, newest first.
@@ -265,11 +259,6 @@ pub async fn notifications(
     filter: &NotificationFilter,
     limit: i64,
 ) -> Result<Vec<Notification>, QueueError> {
-    let params: [(&(dyn ToSql + Sync), Type); 4] = [
-        (/* subscription */ &filter.subscription, Type::TEXT),
-        (/* state */ &filter.state, Type::TEXT),
-        (/* before */ &filter.before, Type::INT8),
-        (/* limit */ &limit, Type::INT8),
-    ];
-    client.query_typed(NOTIFICATIONS, &params).await?.iter().map(Notification::from_row).collect()
+    rows(client, NOTIFICATIONS, &[&filter.subscription, &filter.state, &filter.before, &limit])
+        .await
 }

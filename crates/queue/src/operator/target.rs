@@ -7,12 +7,11 @@ use conninfo::GenericClient;
 use jiff::Timestamp;
 use pgmill_client::TaskId;
 use serde::Serialize;
-use tokio_postgres::types::{ToSql, Type};
 use uuid::Uuid;
 
 use crate::error::QueueError;
 use crate::operator::operate::QueueConditions;
-use crate::row::{FromRow, column, from_row, scalar};
+use crate::row::{column, execute, from_row, one, query, rows};
 
 const SET: &str =
     "SELECT /* queue.set_target */ mill.set_target($1, $2, $3, make_interval(secs => $4))";
@@ -97,14 +96,7 @@ pub async fn set_target(
     receipts_kept: Option<Duration>,
 ) -> Result<(), QueueError> {
     let kept = receipts_kept.map(|kept| kept.as_secs_f64());
-    let params: [(&(dyn ToSql + Sync), Type); 4] = [
-        (/* name */ &name, Type::TEXT),
-        (/* allowed */ &allowed, Type::TEXT_ARRAY),
-        (/* description */ &description, Type::TEXT),
-        (/* receipts_kept */ &kept, Type::FLOAT8),
-    ];
-    client.query_typed(SET, &params).await?;
-    Ok(())
+    execute(client, SET, &[&name, &allowed, &description, /* receipts_kept */ &kept]).await
 }
 
 /// Sets the conditions under which workers claim tasks of the target.
@@ -116,25 +108,24 @@ pub async fn set_target_conditions(
     name: &str,
     conditions: QueueConditions,
 ) -> Result<(), QueueError> {
-    client.query_typed(SET_CONDITIONS, &conditions.params(&name)).await?;
-    Ok(())
+    execute(client, SET_CONDITIONS, &conditions.params(&name)).await
 }
 
 /// Ends the problem that the target was restored. Returns `false` if there was none.
 pub async fn accept_restored(client: &impl GenericClient, name: &str) -> Result<bool, QueueError> {
-    scalar(&client.query_typed(ACCEPT, &[(&name, Type::TEXT)]).await?[0])
+    one(client, ACCEPT, &[&name]).await
 }
 
 /// Returns every target.
 pub async fn targets(client: &impl GenericClient) -> Result<Vec<Target>, QueueError> {
-    client.query_typed(TARGETS, &[]).await?.iter().map(Target::from_row).collect()
+    rows(client, TARGETS, &[]).await
 }
 
 /// Returns the name of every target, and which of its conditions does not hold, for metrics.
 pub async fn targets_held_back(
     client: &impl GenericClient,
 ) -> Result<Vec<(String, Option<String>)>, QueueError> {
-    let rows = client.query_typed(HELD_BACK, &[]).await?;
+    let rows = query(client, HELD_BACK, &[]).await?;
     rows.iter().map(|row| Ok((column(row, "name")?, column(row, "held_back")?))).collect()
 }
 
@@ -144,6 +135,5 @@ pub async fn successes(
     name: &str,
     since: Duration,
 ) -> Result<Vec<Success>, QueueError> {
-    let params = [(&name as &(dyn ToSql + Sync), Type::TEXT), (&since.as_secs_f64(), Type::FLOAT8)];
-    client.query_typed(SUCCESSES, &params).await?.iter().map(Success::from_row).collect()
+    rows(client, SUCCESSES, &[&name, &since.as_secs_f64()]).await
 }

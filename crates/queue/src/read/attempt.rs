@@ -5,11 +5,10 @@ use jiff::Timestamp;
 use pgmill_client::{Mode, Outcome, Priority, RunId, State, StoredOptions, TaskId};
 use serde::Serialize;
 use serde_json::Value;
-use tokio_postgres::types::Type;
 
 use crate::error::QueueError;
 use crate::id::WorkerId;
-use crate::row::{FromRow, column, from_row, scalar};
+use crate::row::{column, first, from_row, rows, stored_options};
 
 /// A SELECT over `mill.history` that returns [`Attempt`]s; `$rest` filters the rows.
 macro_rules! history {
@@ -128,7 +127,7 @@ from_row! {
         rows, sqlstate, message, detail, hint, context,
         position: column::<Option<i32>>(row, "position")?.and_then(|it| u32::try_from(it).ok()),
         notices, result, worker_id, worker_host, worker_pid, session_pid, statement, params,
-        options: StoredOptions::from_row(row)?,
+        options: stored_options(row)?,
     }
 }
 
@@ -140,8 +139,7 @@ pub async fn final_attempt(
     client: &impl GenericClient,
     id: TaskId,
 ) -> Result<Option<Attempt>, QueueError> {
-    let rows = client.query_typed(FINAL_ATTEMPT, &[(&id.0, Type::INT8)]).await?;
-    rows.first().map(Attempt::from_row).transpose()
+    first(client, FINAL_ATTEMPT, &[&id.0]).await
 }
 
 /// Returns every ended attempt of the task, oldest first.
@@ -149,8 +147,7 @@ pub async fn final_attempt(
 /// # Errors
 /// Fails if the role may not read the history.
 pub async fn attempts(client: &impl GenericClient, id: TaskId) -> Result<Vec<Attempt>, QueueError> {
-    let rows = client.query_typed(ATTEMPTS, &[(&id.0, Type::INT8)]).await?;
-    rows.iter().map(Attempt::from_row).collect()
+    rows(client, ATTEMPTS, &[&id.0]).await
 }
 
 /// Returns the state of a live task; `None` if the task has ended or never existed. Reads one entry
@@ -162,6 +159,5 @@ pub async fn live_state(
     client: &impl GenericClient,
     id: TaskId,
 ) -> Result<Option<State>, QueueError> {
-    let rows = client.query_typed(LIVE_STATE, &[(&id.0, Type::INT8)]).await?;
-    rows.first().map(scalar).transpose()
+    first(client, LIVE_STATE, &[&id.0]).await
 }

@@ -6,10 +6,9 @@ use conninfo::GenericClient;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
-use tokio_postgres::types::{ToSql, Type};
 
 use crate::error::QueueError;
-use crate::row::{FromRow, from_row};
+use crate::row::{Param, execute, from_row, rows};
 
 const ENTRIES: &str = "SELECT /* queue.audit */ a.id, a.at, a.login, a.role, a.actor, a.application, a.action, a.subject, a.detail
 FROM mill.audit a
@@ -74,22 +73,21 @@ pub async fn entries(
     limit: i64,
 ) -> Result<Vec<AuditEntry>, QueueError> {
     let since = filter.since.map(|since| since.as_secs_f64());
-    let values: [(&(dyn ToSql + Sync), Type); 8] = [
-        (/* subject */ &filter.subject, Type::TEXT),
-        (/* login */ &filter.login, Type::TEXT),
-        (/* action */ &filter.action, Type::TEXT),
-        (/* since */ &since, Type::FLOAT8),
-        (/* before */ &filter.before, Type::INT8),
-        (/* from */ &filter.from, Type::TIMESTAMPTZ),
-        (/* to */ &filter.to, Type::TIMESTAMPTZ),
-        (/* limit */ &limit, Type::INT8),
+    let params: [&dyn Param; 8] = [
+        &filter.subject,
+        &filter.login,
+        &filter.action,
+        &since,
+        &filter.before,
+        &filter.from,
+        &filter.to,
+        &limit,
     ];
-    client.query_typed(ENTRIES, &values).await?.iter().map(AuditEntry::from_row).collect()
+    rows(client, ENTRIES, &params).await
 }
 
 /// Attributes all actions until the end of the transaction to this person, as the caller reports.
 /// Has no effect outside a transaction.
 pub async fn set_actor(client: &impl GenericClient, actor: &str) -> Result<(), QueueError> {
-    client.query_typed(SET_ACTOR, &[(&actor, Type::TEXT)]).await?;
-    Ok(())
+    execute(client, SET_ACTOR, &[&actor]).await
 }

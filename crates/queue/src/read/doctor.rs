@@ -8,7 +8,7 @@ use jiff::civil::Date;
 use serde::Serialize;
 
 use crate::error::QueueError;
-use crate::row::{FromRow, from_row, scalar};
+use crate::row::{first, from_row, one, rows};
 
 const SERVER: &str = "SELECT /* queue.doctor_server */ current_setting('server_version_num')::int4 AS version_number,
     current_setting('server_version') AS version, (now() AT TIME ZONE 'UTC')::date AS today,
@@ -293,44 +293,44 @@ from_row! {
 
 /// Returns the server's version and connections.
 pub async fn server(client: &impl GenericClient) -> Result<Server, QueueError> {
-    Server::from_row(&client.query_typed(SERVER, &[]).await?[0])
+    one(client, SERVER, &[]).await
 }
 
 /// Returns the database of the server whose rows are the closest to the limit of transaction ids.
 pub async fn oldest_database(client: &impl GenericClient) -> Result<OldestDatabase, QueueError> {
-    OldestDatabase::from_row(&client.query_typed(OLDEST_DATABASE, &[]).await?[0])
+    one(client, OLDEST_DATABASE, &[]).await
 }
 
 /// Returns the server settings on which durability and maintenance depend.
 pub async fn settings(client: &impl GenericClient) -> Result<Vec<Setting>, QueueError> {
-    client.query_typed(SETTINGS, &[]).await?.iter().map(Setting::from_row).collect()
+    rows(client, SETTINGS, &[]).await
 }
 
 /// Returns the PostgreSQL settings that a new worker session starts with: timeouts, isolation and
 /// durability, as set in the configuration file, by ALTER DATABASE or by ALTER ROLE.
 pub async fn overrides(client: &impl GenericClient) -> Result<Vec<Override>, QueueError> {
-    client.query_typed(OVERRIDES, &[]).await?.iter().map(Override::from_row).collect()
+    rows(client, OVERRIDES, &[]).await
 }
 
 /// Returns the memberships that the roles of pgmill require.
 pub async fn memberships(client: &impl GenericClient) -> Result<Vec<Membership>, QueueError> {
-    client.query_typed(GRANTS, &[]).await?.iter().map(Membership::from_row).collect()
+    rows(client, GRANTS, &[]).await
 }
 
 /// Returns the roles that have privileges on objects of the schema and are no roles of pgmill.
 pub async fn foreign_grants(client: &impl GenericClient) -> Result<Vec<ForeignGrant>, QueueError> {
-    client.query_typed(FOREIGN_GRANTS, &[]).await?.iter().map(ForeignGrant::from_row).collect()
+    rows(client, FOREIGN_GRANTS, &[]).await
 }
 
 /// Returns the roles under which the fleet's sessions currently run.
 pub async fn session_roles(client: &impl GenericClient) -> Result<Vec<SessionRole>, QueueError> {
-    client.query_typed(SESSION_ROLES, &[]).await?.iter().map(SessionRole::from_row).collect()
+    rows(client, SESSION_ROLES, &[]).await
 }
 
 /// Returns the five holders of the oldest transaction ids, oldest first.
 pub async fn horizon(client: &impl GenericClient) -> Result<Vec<HorizonHolder>, QueueError> {
     let statement = horizon_statement(sessions(client).await?);
-    client.query_typed(&statement, &[]).await?.iter().map(HorizonHolder::from_row).collect()
+    rows(client, &statement, &[]).await
 }
 
 /// Returns the number of sessions of this database whose state and transaction the role cannot see.
@@ -339,13 +339,13 @@ pub async fn hidden_sessions(client: &impl GenericClient) -> Result<i64, QueueEr
         "SELECT /* queue.doctor_hidden_sessions */ count(*) FROM {} AS s WHERE s.state IS NULL AND s.kind IS NULL",
         sessions(client).await?
     );
-    scalar(&client.query_typed(&statement, &[]).await?[0])
+    one(client, &statement, &[]).await
 }
 
 /// Returns the source of the sessions for a statement: the function of the schema, which sees all of
 /// them, or the server's view if there is no such function or the role may not call it.
 pub(crate) async fn sessions(client: &impl GenericClient) -> Result<&'static str, QueueError> {
-    let usable: Option<bool> = scalar(&client.query_typed(SESSIONS_VISIBLE, &[]).await?[0])?;
+    let usable: Option<bool> = one(client, SESSIONS_VISIBLE, &[]).await?;
     Ok(if usable == Some(true) { "mill.sessions()" } else { OWN_SESSIONS })
 }
 
@@ -354,5 +354,5 @@ pub(crate) async fn sessions(client: &impl GenericClient) -> Result<&'static str
 /// # Errors
 /// Fails if the schema does not exist.
 pub async fn tables(client: &impl GenericClient) -> Result<Option<Tables>, QueueError> {
-    client.query_typed(TABLES, &[]).await?.first().map(Tables::from_row).transpose()
+    first(client, TABLES, &[]).await
 }

@@ -7,7 +7,7 @@ use conninfo::GenericClient;
 use tokio_postgres::Row;
 
 use crate::error::QueueError;
-use crate::row::{FromRow, column, from_row};
+use crate::row::{column, from_row, one};
 
 /// Finds the holders of the oldest snapshot as `doctor.rs` does. For a slot and a standby there is
 /// no time, only the age of a transaction id. If a partition is dropped meanwhile, its size is
@@ -130,7 +130,7 @@ pub struct OldestHolder {
 
 /// Returns the state of the fleet.
 pub async fn fleet(client: &impl GenericClient) -> Result<Fleet, QueueError> {
-    Fleet::from_row(&client.query_typed(FLEET, &[]).await?[0])
+    one(client, FLEET, &[]).await
 }
 
 fn horizon(row: &Row) -> Result<Vec<OldestHolder>, QueueError> {

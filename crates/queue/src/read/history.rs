@@ -11,14 +11,13 @@ use jiff::{SignedDuration, Timestamp};
 use pgmill_client::{Outcome, RunId, StoredOptions, TaskId};
 use serde::Serialize;
 use serde_json::Value;
+use tokio_postgres::Transaction;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Row, Transaction};
 
 use crate::error::QueueError;
 use crate::id::WorkerId;
 use crate::read::task_queries::{self, like_pattern};
-use crate::row::{FromRow, column, from_row, scalar};
+use crate::row::{FromRow, Param, column, from_row, query, rows, stored_options};
 
 /// The condition of [`HistoryFilter`] on an attempt `a`.
 macro_rules! filter {
@@ -194,7 +193,7 @@ from_row! {
     row => AttemptSummary {
         task_id, run_id, attempt, r#final: column(row, "final")?, outcome, queue, name, started_at,
         finished_at, wait_seconds, duration_seconds, rows, sqlstate, message, worker_id, host,
-        worker_pid, statement_head, options: StoredOptions::from_row(row)?,
+        worker_pid, statement_head, options: stored_options(row)?,
     }
 }
 
@@ -245,8 +244,7 @@ pub async fn attempts(
     filter: &HistoryFilter,
     limit: i64,
 ) -> Result<Vec<AttemptSummary>, QueueError> {
-    let rows = filtered(client, ATTEMPTS, filter, (None, Some(limit))).await?;
-    rows.iter().map(AttemptSummary::from_row).collect()
+    filtered(client, ATTEMPTS, filter, (None, Some(limit))).await
 }
 
 /// Returns finished tasks with their last attempts, newest first. A retried task is included again
@@ -259,8 +257,7 @@ pub async fn finished_tasks(
     filter: &HistoryFilter,
     limit: i64,
 ) -> Result<Vec<AttemptSummary>, QueueError> {
-    let rows = filtered(client, FINISHED, filter, (None, Some(limit))).await?;
-    rows.iter().map(AttemptSummary::from_row).collect()
+    filtered(client, FINISHED, filter, (None, Some(limit))).await
 }
 
 /// Lengths in minutes of the spans that a search reads one after the other, the latest first.
@@ -289,7 +286,7 @@ const SEARCH_SETTINGS: &str = "SELECT /* queue.search_settings */ set_config('tr
 /// Refuses the search if statements and messages are hidden from the role.
 pub async fn begin_search(client: &mut impl GenericClient) -> Result<Transaction<'_>, QueueError> {
     let transaction = client.transaction().await?;
-    let rows = transaction.query_typed(SEARCH_SETTINGS, &[]).await?;
+    let rows = query(&transaction, SEARCH_SETTINGS, &[]).await?;
     if column(&rows[0], "sees_statements")? {
         return Ok(transaction);
     }
@@ -322,25 +319,24 @@ pub async fn search(
     let period = filter.since.unwrap_or(days).min(days);
     let start = now.checked_sub(period).unwrap_or(Timestamp::UNIX_EPOCH);
     let statement = if finished { FINISHED } else { ATTEMPTS };
-    let (mut to, mut rows) = (now, Vec::new());
+    let (mut to, mut attempts) = (now, Vec::new());
     let mut spans = SPANS_MINUTES.iter().copied();
     let mut span = SPANS_MINUTES[0];
     let wanted = usize::try_from(limit).unwrap_or(usize::MAX);
-    while to > start && rows.len() < wanted && begun.elapsed() < SEARCH_BUDGET {
+    while to > start && attempts.len() < wanted && begun.elapsed() < SEARCH_BUDGET {
         span = spans.next().unwrap_or(span);
         let from = (to - SignedDuration::from_mins(span)).max(start);
         let since = Duration::try_from(now.duration_since(from)).unwrap_or(period);
         let part = HistoryFilter { since: Some(since), ..filter.clone() };
-        let missing = limit - i64::try_from(rows.len()).unwrap_or(limit);
+        let missing = limit - i64::try_from(attempts.len()).unwrap_or(limit);
         match filtered(transaction, statement, &part, (Some(to), Some(missing))).await {
-            Ok(found) => rows.extend(found),
+            Ok(found) => attempts.extend(found),
             Err(error) if error.sqlstate() == Some(&SqlState::QUERY_CANCELED) && to < now => break,
             Err(error) => return Err(error),
         }
         to = from;
     }
-    let stopped = to > start && rows.len() < wanted;
-    let attempts = rows.iter().map(AttemptSummary::from_row).collect::<Result<_, _>>()?;
+    let stopped = to > start && attempts.len() < wanted;
     Ok(AttemptSearch { attempts, searched_back_to: stopped.then_some(to) })
 }
 
@@ -353,7 +349,7 @@ pub async fn finished_ids(
     filter: &HistoryFilter,
     limit: Option<i64>,
 ) -> Result<Vec<TaskId>, QueueError> {
-    filtered(client, FINISHED_IDS, filter, (None, limit)).await?.iter().map(scalar).collect()
+    filtered(client, FINISHED_IDS, filter, (None, limit)).await
 }
 
 /// Counts, by outcome, the tasks that ended within this time and were not retried since.
@@ -364,35 +360,34 @@ pub async fn outcomes(
     client: &impl GenericClient,
     since: Duration,
 ) -> Result<Vec<OutcomeCount>, QueueError> {
-    let rows = client.query_typed(OUTCOMES, &[(&since.as_secs_f64(), Type::FLOAT8)]).await?;
-    rows.iter().map(OutcomeCount::from_row).collect()
+    rows(client, OUTCOMES, &[&since.as_secs_f64()]).await
 }
 
-async fn filtered(
+async fn filtered<T: FromRow>(
     client: &impl GenericClient,
     statement: &str,
     filter: &HistoryFilter,
     (to, limit): (Option<Timestamp>, Option<i64>),
-) -> Result<Vec<Row>, QueueError> {
+) -> Result<Vec<T>, QueueError> {
     let task = filter.task.map(|id| id.0);
     let outcome = filter.outcome.map(Outcome::as_str);
     let name = filter.name.as_deref().map(like_pattern);
     let since = filter.since.map(|since| since.as_secs_f64());
     let run = filter.run.map(|run| run.0);
-    let values: [(&(dyn ToSql + Sync), Type); 13] = [
-        (/* task_id */ &task, Type::INT8),
-        (/* outcome */ &outcome, Type::TEXT),
-        (/* queue */ &filter.queue, Type::TEXT),
-        (/* name */ &name, Type::TEXT),
-        (/* since */ &since, Type::FLOAT8),
-        (/* limit */ &limit, Type::INT8),
-        (/* sqlstate */ &filter.sqlstate, Type::TEXT),
-        (/* message */ &filter.message, Type::TEXT),
-        (/* tag */ &filter.tag, Type::TEXT),
-        (/* run */ &run, Type::INT8),
-        (/* sql */ &filter.sql, Type::TEXT),
-        (/* error */ &filter.error, Type::TEXT),
-        (/* to */ &to, Type::TIMESTAMPTZ),
+    let params: [&dyn Param; 13] = [
+        &task,
+        &outcome,
+        &filter.queue,
+        &name,
+        &since,
+        &limit,
+        &filter.sqlstate,
+        &filter.message,
+        &filter.tag,
+        &run,
+        &filter.sql,
+        &filter.error,
+        &to,
     ];
-    Ok(client.query_typed(statement, &values).await?)
+    rows(client, statement, &params).await
 }

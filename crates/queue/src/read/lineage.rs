@@ -4,12 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use conninfo::GenericClient;
 use serde::Serialize;
-use tokio_postgres::types::Type;
 
 use crate::error::QueueError;
 use crate::operator::job::Dependency;
 use crate::operator::run::Expected;
-use crate::row::scalar;
+use crate::row::{one, rows};
 
 const TASK_EXISTS: &str = "SELECT /* queue.lineage_task_exists */ EXISTS (SELECT FROM mill.job_tasks t WHERE t.name = $1 AND t.disabled_at IS NULL)
     OR EXISTS (SELECT FROM mill.dependencies d WHERE $1 IN (d.child, d.parent) AND d.disabled_at IS NULL)
@@ -66,7 +65,7 @@ pub fn task_names<'a>(name: &'a str, links: &'a [LineageEdge]) -> BTreeSet<&'a s
 
 /// Returns whether a job or a dependency contains a task of this name.
 pub async fn task_exists(client: &impl GenericClient, name: &str) -> Result<bool, QueueError> {
-    scalar(&client.query_typed(TASK_EXISTS, &[(&name, Type::TEXT)]).await?[0])
+    one(client, TASK_EXISTS, &[&name]).await
 }
 
 /// Returns tasks that have dependencies, sorted by name. Begins after the given name, and returns
@@ -76,6 +75,5 @@ pub async fn tasks(
     after: &str,
     limit: i64,
 ) -> Result<Vec<String>, QueueError> {
-    let rows = client.query_typed(TASKS, &[(&after, Type::TEXT), (&limit, Type::INT8)]).await?;
-    rows.iter().map(scalar).collect()
+    rows(client, TASKS, &[&after, &limit]).await
 }

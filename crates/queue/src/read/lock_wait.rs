@@ -1,10 +1,9 @@
 //! Reports what an operator's session waits for. The query runs in another session.
 
 use conninfo::GenericClient;
-use tokio_postgres::types::Type;
 
 use crate::error::QueueError;
-use crate::row::{column, scalar};
+use crate::row::{column, one, query};
 
 const BACKEND_PID: &str = "SELECT /* queue.backend_pid */ pg_backend_pid()";
 
@@ -37,7 +36,7 @@ pub enum LockWait {
 
 /// Returns the process id of the session's backend.
 pub async fn backend_pid(client: &impl GenericClient) -> Result<i32, QueueError> {
-    scalar(&client.query_typed(BACKEND_PID, &[]).await?[0])
+    one(client, BACKEND_PID, &[]).await
 }
 
 /// Returns what that backend waits for, or `None` if it is not blocked.
@@ -45,7 +44,7 @@ pub async fn lock_wait(
     client: &impl GenericClient,
     backend: i32,
 ) -> Result<Option<LockWait>, QueueError> {
-    let rows = client.query_typed(LOCK_WAIT, &[(&backend, Type::INT4)]).await?;
+    let rows = query(client, LOCK_WAIT, &[&backend]).await?;
     let Some(row) = rows.first() else { return Ok(None) };
     if column(row, "standby")? {
         return Ok(Some(LockWait::Standby));

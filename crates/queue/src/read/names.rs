@@ -1,10 +1,9 @@
 //! Names for the completion of a command line.
 
 use conninfo::GenericClient;
-use tokio_postgres::types::Type;
 
 use crate::error::QueueError;
-use crate::row::scalar;
+use crate::row::rows;
 
 /// A kind of object that has a name or an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,5 +108,5 @@ pub async fn names(
         NameKind::Worker => WORKERS,
         NameKind::Host => HOSTS,
     };
-    client.query_typed(statement, &[(&prefix, Type::TEXT)]).await?.iter().map(scalar).collect()
+    rows(client, statement, &[&prefix]).await
 }

@@ -4,12 +4,11 @@ use std::time::Duration;
 
 use conninfo::GenericClient;
 use serde::Serialize;
-use tokio_postgres::types::{ToSql, Type};
 
 use crate::error::QueueError;
 use crate::id::WorkerId;
 use crate::operator::operate::QueueConditions;
-use crate::row::{FromRow, from_row, scalar};
+use crate::row::{from_row, one, rows};
 use crate::transition::limit::Rate;
 
 const QUEUES: &str = "SELECT /* queue.queue_status */ s.queue, s.paused, s.pending, s.running, s.scheduled, s.blocked,
@@ -72,7 +71,7 @@ from_row! {
 
 /// Returns every queue that has live tasks or a setting. Reads all live tasks.
 pub async fn queues(client: &impl GenericClient) -> Result<Vec<QueueStatus>, QueueError> {
-    client.query_typed(QUEUES, &[]).await?.iter().map(QueueStatus::from_row).collect()
+    rows(client, QUEUES, &[]).await
 }
 
 /// Makes the worker the publisher of the fleet-wide gauges for this time, unless another one is.
@@ -82,7 +81,5 @@ pub async fn hold_publisher(
     worker: WorkerId,
     held_for: Duration,
 ) -> Result<bool, QueueError> {
-    let params: [(&(dyn ToSql + Sync), Type); 2] =
-        [(&worker.0, Type::UUID), (&held_for.as_secs_f64(), Type::FLOAT8)];
-    scalar(&client.query_typed(PUBLISHER, &params).await?[0])
+    one(client, PUBLISHER, &[&worker.0, &held_for.as_secs_f64()]).await
 }

@@ -3,11 +3,10 @@
 use conninfo::GenericClient;
 use jiff::Timestamp;
 use pgmill_client::{Outcome, TaskId};
-use tokio_postgres::types::Type;
 
 use crate::error::QueueError;
 use crate::read::run_queries::{Run, RunTask};
-use crate::row::{FromRow, from_row};
+use crate::row::{Param, from_row, rows};
 
 /// The range of `finished_at` excludes the partitions of other days, and the attempts before the last
 /// restart of the run. An attempt ends before its run does; the minute allows for the time between the two clock readings. For a live task, the last
@@ -49,11 +48,11 @@ pub async fn run_attempts<'a>(
     limit: i64,
 ) -> Result<Vec<RunAttempt>, QueueError> {
     let ids: Vec<i64> = tasks.into_iter().filter_map(|task| task.task_id).map(|id| id.0).collect();
-    let params = [
-        (/* task_ids */ &ids as _, Type::INT8_ARRAY),
-        (/* began_at */ &run.restarted_at.unwrap_or(run.started_at) as _, Type::TIMESTAMPTZ),
-        (/* finished_at */ &run.finished_at as _, Type::TIMESTAMPTZ),
-        (/* limit */ &limit as _, Type::INT8),
+    let params: [&dyn Param; 4] = [
+        /* task_ids */ &ids,
+        /* began_at */ &run.restarted_at.unwrap_or(run.started_at),
+        &run.finished_at,
+        &limit,
     ];
-    client.query_typed(RUN_ATTEMPTS, &params).await?.iter().map(RunAttempt::from_row).collect()
+    rows(client, RUN_ATTEMPTS, &params).await
 }

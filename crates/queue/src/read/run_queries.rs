@@ -7,11 +7,10 @@ use jiff::Timestamp;
 use pgmill_client::{Labels, Priority, RunId, StoredOptions, TaskId};
 use serde::Serialize;
 use serde_json::Value;
-use tokio_postgres::types::{ToSql, Type};
 
 use crate::error::QueueError;
 use crate::operator::run::{Expected, JoinMode, RunState};
-use crate::row::{FromRow, column, duration, from_row, scalar};
+use crate::row::{Param, column, duration, first, from_row, labels, rows, stored_options};
 
 const RUN: &str =
     "r.id, r.jobs, r.params, r.state::text, r.started_at, r.started_by, r.finished_at,
@@ -128,7 +127,7 @@ from_row! {
         duration: column(row, "duration").map(duration)?, cancelled_by, cancel_reason,
         restarts, restarted_at, expected_duration_seconds, late_at, late_since, timeout_at,
         eta_at: None,
-        dropped, count: TaskCounts::from_row(row)?, labels: Labels::from_row(row)?,
+        dropped, count: TaskCounts::from_row(row)?, labels: labels(row)?,
     }
 }
 
@@ -293,7 +292,7 @@ from_row! {
         duration: column::<Option<_>>(row, "duration")?.map(duration), attempts, rows, queue,
         priority, group, pid, join, message, result,
         approval: column::<bool>(row, "approval")?.then(|| Approval::from_row(row)).transpose()?,
-        options: StoredOptions::from_row(row)?,
+        options: stored_options(row)?,
     }
 }
 
@@ -339,19 +338,19 @@ pub async fn runs(
             AND ($9 IS NULL OR r.started_at >= $9) AND ($10 IS NULL OR r.started_at <= $10)
          ORDER BY r.id DESC LIMIT $2"
     );
-    let values: [(&(dyn ToSql + Sync), Type); 10] = [
-        (/* state */ &filter.state.map(RunState::as_str), Type::TEXT),
-        (/* limit */ &limit, Type::INT8),
-        (/* tag */ &filter.tag, Type::TEXT),
-        (/* job */ &filter.job, Type::TEXT),
-        (/* schedule */ &filter.schedule, Type::TEXT),
-        (/* slow */ &filter.slow, Type::BOOL),
-        (/* backfill_id */ &filter.backfill, Type::INT8),
-        (/* late */ &filter.late, Type::BOOL),
-        (/* from */ &filter.from, Type::TIMESTAMPTZ),
-        (/* to */ &filter.to, Type::TIMESTAMPTZ),
+    let params: [&dyn Param; 10] = [
+        &filter.state.map(RunState::as_str),
+        &limit,
+        &filter.tag,
+        &filter.job,
+        &filter.schedule,
+        &filter.slow,
+        &filter.backfill,
+        &filter.late,
+        &filter.from,
+        &filter.to,
     ];
-    client.query_typed(&sql, &values).await?.iter().map(Run::from_row).collect()
+    rows(client, &sql, &params).await
 }
 
 /// Returns all runs in progress, newest first: those of a schedule, or of all. Those that are being
@@ -361,18 +360,13 @@ pub async fn in_progress(
     schedule: Option<&str>,
     cancelled: bool,
 ) -> Result<Vec<RunId>, QueueError> {
-    let params = [
-        (/* schedule */ &schedule as _, Type::TEXT),
-        (/* cancelled */ &cancelled as _, Type::BOOL),
-    ];
-    client.query_typed(IN_PROGRESS, &params).await?.iter().map(scalar).collect()
+    rows(client, IN_PROGRESS, &[&schedule, &cancelled]).await
 }
 
 /// Returns a run; `None` if it does not exist.
 pub async fn run(client: &impl GenericClient, id: RunId) -> Result<Option<Run>, QueueError> {
     let sql = format!("SELECT /* queue.run */ {RUN} FROM mill.run_status r WHERE r.id = $1");
-    let rows = client.query_typed(&sql, &[(&id.0, Type::INT8)]).await?;
-    rows.first().map(Run::from_row).transpose()
+    first(client, &sql, &[&id.0]).await
 }
 
 /// Returns the tasks of a run, sorted by name.
@@ -380,8 +374,7 @@ pub async fn tasks(client: &impl GenericClient, run: RunId) -> Result<Vec<RunTas
     let sql = format!(
         "SELECT /* queue.run_tasks */ {TASK} FROM mill.run_task_status t WHERE t.run_id = $1 ORDER BY t.node"
     );
-    let rows = client.query_typed(&sql, &[(&run.0, Type::INT8)]).await?;
-    rows.iter().map(RunTask::from_row).collect()
+    rows(client, &sql, &[&run.0]).await
 }
 
 /// Returns the tasks of a run that have these [`RunTask::node`]s.
@@ -394,8 +387,7 @@ pub async fn tasks_at(
         "SELECT /* queue.run_tasks_at */ {TASK} FROM mill.run_task_status t
          WHERE t.run_id = $1 AND t.node = ANY ($2) ORDER BY t.node"
     );
-    let params = [(&run.0 as _, Type::INT8), (&nodes as _, Type::INT8_ARRAY)];
-    client.query_typed(&sql, &params).await?.iter().map(RunTask::from_row).collect()
+    rows(client, &sql, &[&run.0, &nodes]).await
 }
 
 /// Returns tasks of a run that ended without success, failed tasks first, up to the given number.
@@ -411,8 +403,7 @@ pub async fn unsuccessful_tasks(
              ORDER BY r.state, r.node LIMIT $2)
          ORDER BY t.outcome IS NULL, t.node"
     );
-    let rows = client.query_typed(&sql, &[(&run.0, Type::INT8), (&limit, Type::INT8)]).await?;
-    rows.iter().map(RunTask::from_row).collect()
+    rows(client, &sql, &[&run.0, &limit]).await
 }
 
 /// Returns the names of running tasks of a run, oldest first, up to the given number.
@@ -421,14 +412,12 @@ pub async fn running(
     run: RunId,
     limit: i64,
 ) -> Result<Vec<String>, QueueError> {
-    let rows = client.query_typed(RUNNING, &[(&run.0, Type::INT8), (&limit, Type::INT8)]).await?;
-    rows.iter().map(scalar).collect()
+    rows(client, RUNNING, &[&run.0, &limit]).await
 }
 
 /// Returns the edges of a run.
 pub async fn edges(client: &impl GenericClient, run: RunId) -> Result<Vec<Edge>, QueueError> {
-    let rows = client.query_typed(EDGES, &[(&run.0, Type::INT8)]).await?;
-    rows.iter().map(Edge::from_row).collect()
+    rows(client, EDGES, &[&run.0]).await
 }
 
 /// Returns the edges between these tasks of a run, up to the given number.
@@ -438,10 +427,5 @@ pub async fn edges_among(
     nodes: &[i64],
     limit: i64,
 ) -> Result<Vec<Edge>, QueueError> {
-    let params = [
-        (/* run_id */ &run.0 as _, Type::INT8),
-        (/* nodes */ &nodes as _, Type::INT8_ARRAY),
-        (/* limit */ &limit as _, Type::INT8),
-    ];
-    client.query_typed(EDGES_AMONG, &params).await?.iter().map(Edge::from_row).collect()
+    rows(client, EDGES_AMONG, &[&run.0, &nodes, &limit]).await
 }

@@ -7,11 +7,10 @@ use jiff::Timestamp;
 use pgmill_client::{Backoff, Mode, Outcome, Priority, RunId, State, StoredOptions, TaskId};
 use serde::Serialize;
 use serde_json::Value;
-use tokio_postgres::types::Type;
 
 use crate::error::QueueError;
 use crate::id::WorkerId;
-use crate::row::{FromRow, column, from_row, scalar};
+use crate::row::{column, first, from_row, one, rows, stored_options};
 
 pub use list::{LiveTask, TaskFilter, TaskOrder, live_ids, live_tasks, search_live_tasks};
 
@@ -112,7 +111,7 @@ from_row! {
         id, state, outcome, queue, name, key, group, concurrency_key, run_as, priority, mode,
         attempt, failures, max_attempts, backoff, retry_interval_seconds, jitter, timeout_seconds,
         at_most_once, external, enqueued_at, due_at, finished_at, run_id, node, params, statement,
-        options: StoredOptions::from_row(row)?,
+        options: stored_options(row)?,
     }
 }
 
@@ -180,19 +179,18 @@ from_row! {
 /// Returns one sentence that says why the task is not running now, or what it does. Returns `None`
 /// if the task does not exist.
 pub async fn why(client: &impl GenericClient, id: TaskId) -> Result<Option<String>, QueueError> {
-    scalar(&client.query_typed(WHY, &[(&id.0, Type::INT8)]).await?[0])
+    one(client, WHY, &[&id.0]).await
 }
 
 /// Returns the time of the database clock. Ages are computed with this clock and not with the
 /// client's.
 pub async fn now(client: &impl GenericClient) -> Result<Timestamp, QueueError> {
-    scalar(&client.query_typed(NOW, &[]).await?[0])
+    one(client, NOW, &[]).await
 }
 
 /// Returns a task without its attempts. `None` if the task does not exist.
 pub async fn task(client: &impl GenericClient, id: TaskId) -> Result<Option<Task>, QueueError> {
-    let rows = client.query_typed(TASK, &[(&id.0, Type::INT8)]).await?;
-    rows.first().map(Task::from_row).transpose()
+    first(client, TASK, &[&id.0]).await
 }
 
 /// Returns running tasks with the state of their backends, longest-running first. With an id,
@@ -202,8 +200,7 @@ pub async fn running(
     only: Option<TaskId>,
 ) -> Result<Vec<Running>, QueueError> {
     let only = only.map(|id| id.0);
-    let rows = client.query_typed(RUNNING, &[(&only, Type::INT8)]).await?;
-    rows.iter().map(Running::from_row).collect()
+    rows(client, RUNNING, &[&only]).await
 }
 
 /// Converts `*` and `?` to LIKE wildcards and escapes everything else.

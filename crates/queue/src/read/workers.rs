@@ -10,7 +10,7 @@ use tokio_postgres::types::Json;
 use crate::error::QueueError;
 use crate::heartbeat::UnconnectedReaders;
 use crate::id::WorkerId;
-use crate::row::{FromRow, column, from_row};
+use crate::row::{column, from_row, rows};
 use crate::worker::poll::session_alive;
 
 /// Counts running tasks through the index `tasks_running`, because `busy` is the older value of the
@@ -114,5 +114,5 @@ pub fn worker_label(host: Option<&str>, pid: Option<i32>, id: Option<WorkerId>) 
 
 /// Returns every worker that has registered and has neither deregistered nor been reclaimed.
 pub async fn workers(client: &impl GenericClient) -> Result<Vec<Worker>, QueueError> {
-    client.query_typed(WORKERS, &[]).await?.iter().map(Worker::from_row).collect()
+    rows(client, WORKERS, &[]).await
 }

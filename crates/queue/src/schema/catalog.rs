@@ -4,7 +4,7 @@
 use conninfo::GenericClient;
 
 use crate::error::QueueError;
-use crate::row::{FromRow, from_row, scalar};
+use crate::row::{from_row, one, rows};
 
 /// Databases have a recorded version since PostgreSQL 15. Of the collations, the server has hundreds that
 /// nothing uses.
@@ -84,18 +84,14 @@ pub async fn catalog(
     client: &impl GenericClient,
     version_number: i32,
 ) -> Result<Catalog, QueueError> {
-    let mut collations = client.query_typed(COLLATIONS, &[]).await?;
+    let mut changed_collations: Vec<ChangedCollation> = rows(client, COLLATIONS, &[]).await?;
     if version_number >= 150_000 {
-        collations.extend(client.query_typed(DATABASE_COLLATION, &[]).await?);
+        changed_collations.extend(rows(client, DATABASE_COLLATION, &[]).await?);
     }
-    let invalid = client.query_typed(INVALID_INDEXES, &[]).await?;
     Ok(Catalog {
-        changed_collations: collations
-            .iter()
-            .map(ChangedCollation::from_row)
-            .collect::<Result<_, _>>()?,
-        invalid_indexes: invalid.iter().map(scalar).collect::<Result<_, _>>()?,
-        notify_usage: scalar(&client.query_typed(NOTIFY_USAGE, &[]).await?[0])?,
-        locks: LockTable::from_row(&client.query_typed(LOCKS, &[]).await?[0])?,
+        changed_collations,
+        invalid_indexes: rows(client, INVALID_INDEXES, &[]).await?,
+        notify_usage: one(client, NOTIFY_USAGE, &[]).await?,
+        locks: one(client, LOCKS, &[]).await?,
     })
 }

@@ -5,7 +5,7 @@
 use conninfo::GenericClient;
 
 use crate::error::QueueError;
-use crate::row::{FromRow, from_row, scalar};
+use crate::row::{first, from_row, one, rows};
 
 const INSTALLED: &str = "SELECT /* queue.citus_installed */ EXISTS (SELECT FROM pg_extension e WHERE e.extname = 'citus') AS installed";
 
@@ -69,15 +69,15 @@ from_row! { CitusNode { name, max_prepared_transactions } }
 
 /// Returns the state of Citus; `None` if the database does not have the extension.
 pub async fn citus(client: &impl GenericClient) -> Result<Option<Citus>, QueueError> {
-    if !scalar::<bool>(&client.query_typed(INSTALLED, &[]).await?[0])? {
+    if !one::<bool>(client, INSTALLED, &[]).await? {
         return Ok(None);
     }
-    client.query_typed(CITUS, &[]).await?.first().map(Citus::from_row).transpose()
+    first(client, CITUS, &[]).await
 }
 
 /// Returns the data nodes. Citus connects to them as the current role.
 pub async fn nodes(client: &impl GenericClient) -> Result<Vec<CitusNode>, QueueError> {
-    client.query_typed(NODES, &[]).await?.iter().map(CitusNode::from_row).collect()
+    rows(client, NODES, &[]).await
 }
 
 /// Refuses a coordinator whose tasks do not commit in two phases. The error has a hint.

@@ -9,10 +9,9 @@ use std::collections::BTreeMap;
 
 use conninfo::GenericClient;
 use serde::Serialize;
-use tokio_postgres::types::Type;
 
 use crate::error::QueueError;
-use crate::row::{column, scalar};
+use crate::row::{column, one, query};
 use crate::schema::{SCHEMA, without_transaction};
 
 const MAY_COPY: &str = "SELECT /* queue.may_copy_schema */ has_database_privilege(current_database(), 'CREATE') AND to_regrole('mill_owner') IS NOT NULL
@@ -160,7 +159,7 @@ impl Difference {
 pub async fn differences(
     client: &mut impl GenericClient,
 ) -> Result<Option<Vec<Difference>>, QueueError> {
-    if !scalar(&client.query_typed(MAY_COPY, &[]).await?[0])? {
+    if !one(client, MAY_COPY, &[]).await? {
         return Ok(None);
     }
     let copy = format!("mill_doctor_{:08x}", rand::random::<u32>());
@@ -182,7 +181,7 @@ async fn read_copy_and_live(
 }
 
 async fn facts(client: &impl GenericClient, schema: &str) -> Result<Facts, QueueError> {
-    let rows = client.query_typed(FACTS, &[(&schema, Type::TEXT)]).await?;
+    let rows = query(client, FACTS, &[&schema]).await?;
     rows.iter()
         .map(|row| {
             let text = |name| column(row, name).map(|text| normalized(text, schema));

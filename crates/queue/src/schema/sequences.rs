@@ -5,7 +5,7 @@ use conninfo::GenericClient;
 use serde::Serialize;
 
 use crate::error::QueueError;
-use crate::row::{FromRow, from_row, scalar};
+use crate::row::{from_row, one, rows};
 
 const BEHIND: &str = "SELECT /* queue.sequences_behind */ b.sequence, b.next_id, b.highest_id FROM mill.sequences_behind() AS b";
 
@@ -26,7 +26,7 @@ from_row! { SequenceBehind { sequence, next_id, highest_id } }
 
 /// Returns the sequences that are behind the rows of their tables.
 pub async fn behind(client: &impl GenericClient) -> Result<Vec<SequenceBehind>, QueueError> {
-    client.query_typed(BEHIND, &[]).await?.iter().map(SequenceBehind::from_row).collect()
+    rows(client, BEHIND, &[]).await
 }
 
 /// Moves the sequences that are behind past the rows of their tables. Returns their names.
@@ -35,5 +35,5 @@ pub async fn behind(client: &impl GenericClient) -> Result<Vec<SequenceBehind>, 
 /// Also fails if a transaction that has taken a value of such a sequence is open for longer than two
 /// seconds.
 pub async fn repair(client: &impl GenericClient) -> Result<Vec<String>, QueueError> {
-    scalar(&client.query_typed(REPAIR, &[]).await?[0])
+    one(client, REPAIR, &[]).await
 }

@@ -10,10 +10,9 @@ use pgmill_client::{Outcome, State, TaskId};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 use tokio_postgres::Transaction;
-use tokio_postgres::types::{ToSql, Type};
 
 use crate::error::QueueError;
-use crate::row::{FromRow, from_row};
+use crate::row::{Param, from_row, rows};
 use crate::transition::change::TaskChanges;
 
 /// Maximum number of tasks per chunk. The row locks of a chunk last until its commit, and a locked
@@ -167,11 +166,6 @@ async fn run_chunk(
             (CHANGE_MANY, state.map(State::as_str), Some(changes))
         }
     };
-    let mut params: Vec<(&(dyn ToSql + Sync), Type)> =
-        vec![(/* ids */ &ids, Type::INT8_ARRAY), (/* still */ &still, Type::TEXT)];
-    if changes.is_some() {
-        params.push((/* changes */ &changes, Type::JSONB));
-    }
-    let rows = client.query_typed(statement, &params).await?;
-    rows.iter().map(BulkResult::from_row).collect()
+    let params: [&dyn Param; 3] = [&ids, &still, &changes];
+    rows(client, statement, &params[..if changes.is_some() { 3 } else { 2 }]).await
 }

@@ -8,10 +8,9 @@ use conninfo::GenericClient;
 use jiff::Timestamp;
 use pgmill_client::{Priority, TaskId};
 use serde_json::{Map, Value, json};
-use tokio_postgres::types::Type;
 
 use crate::error::QueueError;
-use crate::row::scalar;
+use crate::row::one;
 
 const CHANGE: &str = "SELECT /* queue.change_task */ mill.change_task($1, $2)";
 
@@ -68,5 +67,5 @@ pub async fn change(
     changes: &TaskChanges,
 ) -> Result<String, QueueError> {
     let document = changes.document();
-    scalar(&client.query_typed(CHANGE, &[(&id.0, Type::INT8), (&document, Type::JSONB)]).await?[0])
+    one(client, CHANGE, &[&id.0, &document]).await
 }

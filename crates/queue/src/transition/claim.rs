@@ -16,7 +16,7 @@ use tokio_postgres::{Client, Row, Statement};
 use crate::error::QueueError;
 use crate::id::{Token, WorkerId};
 use crate::receipt::Receipt;
-use crate::row::{FromRow, Position, column, duration, from_row, positions, scalar};
+use crate::row::{FromRow, Param, Position, column, duration, from_row, positions, query, scalar};
 use crate::task::{Body, Claim, RetryPolicy};
 
 /// The claim statement. Public for EXPLAIN. Its form has these reasons:
@@ -193,8 +193,8 @@ pub struct SessionIdentity {
 
 impl SessionIdentity {
     /// Returns the pid and the start time as parameters of a statement.
-    pub(crate) fn params(&self) -> [(&(dyn ToSql + Sync), Type); 2] {
-        [(&self.pid, Type::INT4), (&self.started_at, Type::TIMESTAMPTZ)]
+    pub(crate) fn params(&self) -> [&dyn Param; 2] {
+        [&self.pid, &self.started_at]
     }
 }
 
@@ -426,9 +426,7 @@ pub async fn load(
     client: &impl GenericClient,
     (task, token): (TaskId, Token),
 ) -> Result<Option<Body>, QueueError> {
-    let params: [(&(dyn ToSql + Sync), Type); 2] =
-        [(/* task_id */ &task.0, Type::INT8), (/* token */ &token.0, Type::UUID)];
-    let rows = client.query_typed(LOAD, &params).await?;
+    let rows = query(client, LOAD, &[&task.0, &token.0]).await?;
     let body = |row: &Row| {
         let params = column::<Option<Json<_>>>(row, "params")?.map(|Json(values)| values);
         Ok(Body { statement: column(row, "statement")?, params })

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use pgmill_client::TaskId;
 
 use crate::error::QueueError;
-use crate::row::scalar;
+use crate::row::{execute, one};
 use crate::scan;
 
 pub use pgmill_client::{Due, Enqueued, NewTask, TaskOptions};
@@ -71,8 +71,7 @@ pub const NOTIFIES: (&str, &str) = ("mill.notify", "on");
 /// # Errors
 /// The work remains if the notification fails.
 pub async fn notify(client: &impl GenericClient) -> Result<(), QueueError> {
-    client.query_typed(NOTIFY, &[]).await?;
-    Ok(())
+    execute(client, NOTIFY, &[]).await
 }
 
 /// Returns the maximum size of a statement, in bytes.
@@ -80,11 +79,11 @@ pub async fn notify(client: &impl GenericClient) -> Result<(), QueueError> {
 /// # Errors
 /// Fails if the role may not read the settings.
 pub async fn statement_limit(client: &impl GenericClient) -> Result<u64, QueueError> {
-    let limit: i32 = scalar(&client.query_typed(LIMIT, &[]).await?[0])?;
+    let limit: i32 = one(client, LIMIT, &[]).await?;
     Ok(u64::from(limit.cast_unsigned()))
 }
 
 /// Returns the time of the database clock, which is the only clock.
 pub async fn database_now(client: &impl GenericClient) -> Result<Timestamp, QueueError> {
-    scalar(&client.query_typed(NOW, &[]).await?[0])
+    one(client, NOW, &[]).await
 }

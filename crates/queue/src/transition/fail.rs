@@ -7,10 +7,9 @@ use std::time::Duration;
 use conninfo::GenericClient;
 use pgmill_client::Outcome;
 use serde_json::{Map, Value};
-use tokio_postgres::types::Type;
 
 use crate::error::{Condition, QueueError};
-use crate::row::scalar;
+use crate::row::{Param, query, scalar};
 use crate::task::{Claim, Disposition};
 use crate::transition::retry::RetryDecision;
 
@@ -112,19 +111,15 @@ pub async fn fail(
         }
         RetryDecision::Final => ("final", Duration::ZERO),
     };
-    let rows = client
-        .query_typed(
-            FAIL,
-            &[
-                (/* task_id */ &claim.id.0, Type::INT8),
-                (/* claim_token */ &claim.token.0, Type::UUID),
-                (/* outcome */ &outcome.as_str(), Type::TEXT),
-                (/* verdict */ &verdict, Type::TEXT),
-                (/* retry_in */ &wait.as_secs_f64(), Type::FLOAT8),
-                (/* report */ &report.to_json(), Type::JSONB),
-            ],
-        )
-        .await?;
+    let params: [&dyn Param; 6] = [
+        /* task_id */ &claim.id.0,
+        /* claim_token */ &claim.token.0,
+        &outcome.as_str(),
+        &verdict,
+        /* retry_in */ &wait.as_secs_f64(),
+        &report.to_json(),
+    ];
+    let rows = query(client, FAIL, &params).await?;
     match scalar(&rows[0])? {
         "retried" => Ok(Disposition::Retried(outcome)),
         "finished" => Ok(Disposition::Finished(outcome)),

@@ -11,11 +11,10 @@ use std::time::Duration;
 use conninfo::GenericClient;
 use serde::{Serialize, Serializer};
 use tokio_postgres::Row;
-use tokio_postgres::types::{ToSql, Type};
 
 use crate::error::QueueError;
 use crate::id::LimitId;
-use crate::row::{FromRow, column, duration, from_row, scalar};
+use crate::row::{FromRow, column, duration, execute, from_row, one, query, rows};
 use crate::task::LimitKind;
 
 const GRANT: &str = "SELECT /* queue.grant_permits */ g.granted, extract(epoch FROM g.next_in)::float8 AS next_in FROM mill.grant_permits($1) AS g";
@@ -57,7 +56,7 @@ from_row! {
 
 /// Grants the free permits of these limits.
 pub async fn grant(client: &impl GenericClient, limits: &[LimitId]) -> Result<Granted, QueueError> {
-    Granted::from_row(&client.query_typed(GRANT, &[(&limits, Type::INT8_ARRAY)]).await?[0])
+    one(client, GRANT, &[&limits]).await
 }
 
 /// Grants the free permits of the limits after this one that tasks wait for. Checks up to 1000 limits,
@@ -66,8 +65,7 @@ pub async fn grant_waiting_permits(
     client: &impl GenericClient,
     after: Option<LimitId>,
 ) -> Result<(Granted, Option<LimitId>), QueueError> {
-    let params: [(&(dyn ToSql + Sync), Type); 1] = [(&after.unwrap_or(0), Type::INT8)];
-    let rows = client.query_typed(GRANT_WAITING, &params).await?;
+    let rows = query(client, GRANT_WAITING, &[&after.unwrap_or(0)]).await?;
     Ok((Granted::from_row(&rows[0])?, column(&rows[0], "last_limit")?))
 }
 
@@ -75,7 +73,7 @@ pub async fn grant_waiting_permits(
 /// a limit was being set, and tasks whose active period has closed. Returns `false` if another
 /// worker did this a moment ago.
 pub async fn reconcile_limits(client: &impl GenericClient) -> Result<bool, QueueError> {
-    scalar(&client.query_typed(RECONCILE_LIMITS, &[]).await?[0])
+    one(client, RECONCILE_LIMITS, &[]).await
 }
 
 /// Sets the maximum number of concurrent tasks of a queue, of a concurrency key or of each run of a
@@ -90,13 +88,7 @@ pub async fn set_max_running(
     max_running: Option<i32>,
 ) -> Result<(), QueueError> {
     let kind = kind.as_str();
-    let params: [(&(dyn ToSql + Sync), Type); 3] = [
-        (/* kind */ &kind, Type::TEXT),
-        (/* name */ &name, Type::TEXT),
-        (/* max_running */ &max_running, Type::INT4),
-    ];
-    client.query_typed(SET_MAX_RUNNING, &params).await?;
-    Ok(())
+    execute(client, SET_MAX_RUNNING, &[&kind, &name, &max_running]).await
 }
 
 /// Removes the limit of a concurrency key. Returns `false` if there is none.
@@ -104,12 +96,12 @@ pub async fn set_max_running(
 /// # Errors
 /// Fails while live tasks have the limit.
 pub async fn remove(client: &impl GenericClient, key: &str) -> Result<bool, QueueError> {
-    scalar(&client.query_typed(REMOVE, &[(&key, Type::TEXT)]).await?[0])
+    one(client, REMOVE, &[&key]).await
 }
 
 /// Returns whether the concurrency key has a limit, or a task for which a worker is about to create the limit.
 pub async fn key_is_known(client: &impl GenericClient, key: &str) -> Result<bool, QueueError> {
-    scalar(&client.query_typed(KEY_IS_KNOWN, &[(&key, Type::TEXT)]).await?[0])
+    one(client, KEY_IS_KNOWN, &[&key]).await
 }
 
 /// Maximum rate at which tasks of a queue or a concurrency key may start.
@@ -149,14 +141,7 @@ pub async fn set_rate(
     let kind = kind.as_str();
     let (starts, seconds) =
         (rate.map(|rate| rate.starts), rate.map(|rate| rate.period.as_secs_f64()));
-    let params: [(&(dyn ToSql + Sync), Type); 4] = [
-        (/* kind */ &kind, Type::TEXT),
-        (/* name */ &name, Type::TEXT),
-        (/* starts */ &starts, Type::INT4),
-        (/* period */ &seconds, Type::FLOAT8),
-    ];
-    client.query_typed(SET_RATE, &params).await?;
-    Ok(())
+    execute(client, SET_RATE, &[&kind, &name, &starts, /* period */ &seconds]).await
 }
 
 /// A limit and its current use.
@@ -188,7 +173,7 @@ from_row! {
 
 /// Returns every limit that is set or that a task waits for.
 pub async fn limits(client: &impl GenericClient) -> Result<Vec<Limit>, QueueError> {
-    client.query_typed(LIMITS, &[]).await?.iter().map(Limit::from_row).collect()
+    rows(client, LIMITS, &[]).await
 }
 
 #[cfg(test)]

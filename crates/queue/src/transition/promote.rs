@@ -8,7 +8,7 @@ use std::time::Duration;
 use conninfo::GenericClient;
 
 use crate::error::QueueError;
-use crate::row::{FromRow, column, duration, from_row};
+use crate::row::{column, duration, from_row, one};
 
 const PROMOTE: &str = "WITH /* queue.promote */ due AS MATERIALIZED (
     SELECT t.id FROM mill.tasks t
@@ -41,5 +41,5 @@ from_row! {
 
 /// Promotes up to 1000 due tasks.
 pub async fn promote(client: &impl GenericClient) -> Result<Promoted, QueueError> {
-    Promoted::from_row(&client.query_typed(PROMOTE, &[]).await?[0])
+    one(client, PROMOTE, &[]).await
 }

@@ -5,10 +5,9 @@
 
 use conninfo::GenericClient;
 use pgmill_client::TaskId;
-use tokio_postgres::types::Type;
 
 use crate::error::QueueError;
-use crate::row::{FromRow, from_row};
+use crate::row::{from_row, one};
 use crate::transition::bulk::CHUNK;
 
 const WAITING: &str = "SELECT /* queue.waiting_tasks */ count(*) AS tasks, max(t.id) AS last_id FROM mill.visible_tasks t
@@ -46,7 +45,7 @@ pub async fn waiting_tasks(
     client: &impl GenericClient,
     queue: &str,
 ) -> Result<WaitingTasks, QueueError> {
-    WaitingTasks::from_row(&client.query_typed(WAITING, &[(&queue, Type::TEXT)]).await?[0])
+    one(client, WAITING, &[&queue]).await
 }
 
 /// Cancels the first waiting tasks of a queue whose ids are above `after` and at most `up_to`, in
@@ -61,11 +60,5 @@ pub async fn purge_chunk(
     up_to: TaskId,
 ) -> Result<PurgedChunk, QueueError> {
     let size = i32::try_from(CHUNK).unwrap_or(i32::MAX);
-    let params: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 4] = [
-        (/* queue */ &queue, Type::TEXT),
-        (/* max_count */ &size, Type::INT4),
-        (/* after */ &after.0, Type::INT8),
-        (/* up_to */ &up_to.0, Type::INT8),
-    ];
-    PurgedChunk::from_row(&client.query_typed(PURGE, &params).await?[0])
+    one(client, PURGE, &[&queue, /* max_count */ &size, &after.0, &up_to.0]).await
 }

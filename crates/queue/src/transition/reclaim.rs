@@ -8,11 +8,10 @@ use std::time::{Duration, SystemTime};
 
 use conninfo::GenericClient;
 use pgmill_client::TaskId;
-use tokio_postgres::types::{ToSql, Type};
 
 use crate::error::QueueError;
 use crate::id::WorkerId;
-use crate::row::{column, scalar};
+use crate::row::{Param, column, execute, first, one, query};
 use crate::transition::claim::SessionIdentity;
 
 /// SQL condition: worker $1 has sent no heartbeat since the one at $2 (null if it was not
@@ -125,8 +124,8 @@ pub struct DeadWorker {
 }
 
 impl DeadWorker {
-    fn params(&self) -> [(&(dyn ToSql + Sync), Type); 2] {
-        [(&self.worker.0, Type::UUID), (&self.last_heartbeat, Type::TIMESTAMPTZ)]
+    fn params(&self) -> [&dyn Param; 2] {
+        [&self.worker.0, &self.last_heartbeat]
     }
 }
 
@@ -151,8 +150,7 @@ pub async fn end_backends(
     client: &impl GenericClient,
     dead: DeadWorker,
 ) -> Result<i64, QueueError> {
-    let rows = client.query_typed(END_BACKENDS, &dead.params()).await?;
-    scalar(&rows[0])
+    one(client, END_BACKENDS, &dead.params()).await
 }
 
 /// Terminates all other sessions of a dead worker, unless the worker sends heartbeats again. Returns
@@ -166,8 +164,7 @@ pub async fn end_sessions(
 ) -> Result<i64, QueueError> {
     let [worker, last_heartbeat] = dead.params();
     let prefix = dead.worker.prefix();
-    let params = [worker, last_heartbeat, (&prefix as &(dyn ToSql + Sync), Type::TEXT)];
-    scalar(&client.query_typed(END_SESSIONS, &params).await?[0])
+    one(client, END_SESSIONS, &[worker, last_heartbeat, &prefix]).await
 }
 
 /// Terminates one backend, if both pid and start time match.
@@ -178,8 +175,7 @@ pub async fn end_session(
     client: &impl GenericClient,
     session: SessionIdentity,
 ) -> Result<(), QueueError> {
-    client.query_typed(END_SESSION, &session.params()).await?;
-    Ok(())
+    execute(client, END_SESSION, &session.params()).await
 }
 
 /// Terminates a backend if it waits for its client in a transaction. Returns whether it has no transaction any more.
@@ -190,7 +186,7 @@ pub async fn end_idle_transaction(
     client: &impl GenericClient,
     session: SessionIdentity,
 ) -> Result<bool, QueueError> {
-    column(&client.query_typed(END_IDLE_TRANSACTION, &session.params()).await?[0], "ended")
+    column(&query(client, END_IDLE_TRANSACTION, &session.params()).await?[0], "ended")
 }
 
 /// Returns whether the COMMIT of a backend waits for a synchronous standby.
@@ -201,7 +197,7 @@ pub async fn waits_for_standby(
     client: &impl GenericClient,
     session: SessionIdentity,
 ) -> Result<bool, QueueError> {
-    scalar(&client.query_typed(WAITS_FOR_STANDBY, &session.params()).await?[0])
+    one(client, WAITS_FOR_STANDBY, &session.params()).await
 }
 
 /// Returns whether a backend has ended, or has been idle for longer than `max_idle`.
@@ -212,8 +208,7 @@ pub async fn session_gone(
 ) -> Result<bool, QueueError> {
     let max_idle_seconds = max_idle.map(|max_idle| max_idle.as_secs_f64());
     let [pid, started_at] = session.params();
-    let params = [pid, started_at, (&max_idle_seconds as &(dyn ToSql + Sync), Type::FLOAT8)];
-    scalar(&client.query_typed(SESSION_GONE, &params).await?[0])
+    one(client, SESSION_GONE, &[pid, started_at, &max_idle_seconds]).await
 }
 
 /// Releases the claims of a dead worker whose backends are gone, and deletes the worker once it
@@ -225,8 +220,8 @@ pub async fn reclaim(
     let mut reclaimed = Reclaimed::default();
     let [worker, last_heartbeat] = dead.params();
     loop {
-        let params = [worker.clone(), last_heartbeat.clone(), (&i32::from(BATCH_SIZE), Type::INT4)];
-        let rows = client.query_typed(RECLAIM, &params).await?;
+        let params = [worker, last_heartbeat, &i32::from(BATCH_SIZE)];
+        let rows = query(client, RECLAIM, &params).await?;
         for row in &rows {
             let id = column(row, "task_id")?;
             if column(row, "released")? { &mut reclaimed.released } else { &mut reclaimed.ended }
@@ -236,10 +231,10 @@ pub async fn reclaim(
             break;
         }
     }
-    if let Some(row) = client.query_typed(REMAINING, &dead.params()).await?.first() {
-        reclaimed.remaining = scalar(row).map(i64::cast_unsigned)?;
+    if let Some(remaining) = first(client, REMAINING, &dead.params()).await? {
+        reclaimed.remaining = i64::cast_unsigned(remaining);
         if reclaimed.remaining == 0 {
-            client.query_typed(DELETE_WORKER, &dead.params()).await?;
+            execute(client, DELETE_WORKER, &dead.params()).await?;
         }
     }
     Ok(reclaimed)

@@ -7,12 +7,11 @@ use std::time::Duration;
 
 use conninfo::GenericClient;
 use pgmill_client::TaskId;
-use tokio_postgres::types::{ToSql, Type};
 use uuid::Uuid;
 
 use crate::error::QueueError;
 use crate::id::{Token, WorkerId};
-use crate::row::{column, scalar};
+use crate::row::{Param, column, one, query};
 use crate::task::{Claim, Disposition};
 
 const RELEASE: &str =
@@ -55,15 +54,11 @@ pub async fn release_unknown_claims(
     known_claims: &[(TaskId, Token)],
 ) -> Result<u64, QueueError> {
     let known: Vec<Uuid> = known_claims.iter().map(|(_, token)| token.0).collect();
-    let params: [(&(dyn ToSql + Sync), Type); 2] =
-        [(/* worker */ &worker.0, Type::UUID), (/* known */ &known, Type::UUID_ARRAY)];
     let mut released = 0;
-    for row in client.query_typed(UNKNOWN_CLAIMS, &params).await? {
+    for row in query(client, UNKNOWN_CLAIMS, &[&worker.0, &known]).await? {
         let (id, token): (TaskId, Token) = (column(&row, "id")?, column(&row, "token")?);
         released += u64::from(if column(&row, "maybe_started")? {
-            let params: [(&(dyn ToSql + Sync), Type); 2] =
-                [(/* task_id */ &id.0, Type::INT8), (/* claim_token */ &token.0, Type::UUID)];
-            scalar(&client.query_typed(END_AS_UNKNOWN, &params).await?[0])?
+            one(client, END_AS_UNKNOWN, &[&id.0, &token.0]).await?
         } else {
             release_claim(client, id, token, Duration::ZERO).await?
         });
@@ -77,15 +72,10 @@ async fn release_claim(
     token: Token,
     wait: Duration,
 ) -> Result<bool, QueueError> {
-    let rows = client
-        .query_typed(
-            RELEASE,
-            &[
-                (/* task_id */ &id.0, Type::INT8),
-                (/* claim_token */ &token.0, Type::UUID),
-                (/* delay */ &wait.as_secs_f64(), Type::FLOAT8),
-            ],
-        )
-        .await?;
-    scalar(&rows[0])
+    let params: [&dyn Param; 3] = [
+        /* task_id */ &id.0,
+        /* claim_token */ &token.0,
+        /* delay */ &wait.as_secs_f64(),
+    ];
+    one(client, RELEASE, &params).await
 }

@@ -4,10 +4,9 @@
 //! then shows whether that transaction was committed.
 
 use conninfo::GenericClient;
-use tokio_postgres::types::{ToSql, Type};
 
 use crate::error::QueueError;
-use crate::row::scalar;
+use crate::row::{Param, execute, first, query};
 use crate::task::Claim;
 
 /// Terminates the old backend, which otherwise keeps its transaction open for as long as the
@@ -42,13 +41,12 @@ pub async fn resolve_commit(
 ) -> Result<CommitResolution, QueueError> {
     let claim_params = params(claim);
     // Without the privilege to terminate the old backend, the lock below waits until it ends.
-    if let Err(error) = client.query_typed(END_SESSION, &claim_params).await
-        && error.code() != Some(&tokio_postgres::error::SqlState::INSUFFICIENT_PRIVILEGE)
+    if let Err(error) = execute(client, END_SESSION, &claim_params).await
+        && error.sqlstate() != Some(&tokio_postgres::error::SqlState::INSUFFICIENT_PRIVILEGE)
     {
-        return Err(error.into());
+        return Err(error);
     }
-    let rows = client.query_typed(LOCK, &claim_params).await?;
-    if rows.first().map(scalar).transpose()? == Some(true) {
+    if first(client, LOCK, &claim_params).await? == Some(true) {
         return Ok(CommitResolution::RolledBack);
     }
     Ok(match committed(client, claim).await? {
@@ -63,9 +61,9 @@ pub async fn resolve_commit(
 /// # Errors
 /// As every statement on a control session.
 pub async fn committed(client: &impl GenericClient, claim: &Claim) -> Result<bool, QueueError> {
-    Ok(!client.query_typed(RECORDED, &params(claim)).await?.is_empty())
+    Ok(!query(client, RECORDED, &params(claim)).await?.is_empty())
 }
 
-fn params(claim: &Claim) -> [(&(dyn ToSql + Sync), Type); 2] {
-    [(&claim.id.0, Type::INT8), (&claim.token.0, Type::UUID)]
+fn params(claim: &Claim) -> [&dyn Param; 2] {
+    [&claim.id.0, &claim.token.0]
 }

@@ -6,13 +6,12 @@
 
 use conninfo::GenericClient;
 use pgmill_client::{Mode, TaskId};
-use tokio_postgres::types::{ToSql, Type};
 use uuid::Uuid;
 
 use crate::error::QueueError;
 use crate::id::Token;
 use crate::receipt::{Done, Receipt};
-use crate::row::{FromRow, column, from_row, scalar};
+use crate::row::{Param, column, execute, first, from_row, one, query, rows};
 use crate::transition::claim::SessionIdentity;
 use crate::transition::reclaim::{BATCH_SIZE, DeadWorker};
 
@@ -89,12 +88,7 @@ pub async fn claims_to_resolve(
     dead: DeadWorker,
     targets: &[String],
 ) -> Result<Vec<ClaimToResolve>, QueueError> {
-    let params: [(&(dyn ToSql + Sync), Type); 3] = [
-        (&dead.worker.0, Type::UUID),
-        (&dead.last_heartbeat, Type::TIMESTAMPTZ),
-        (&targets, Type::TEXT_ARRAY),
-    ];
-    client.query_typed(CLAIMS, &params).await?.iter().map(ClaimToResolve::from_row).collect()
+    rows(client, CLAIMS, &[&dead.worker.0, &dead.last_heartbeat, &targets]).await
 }
 
 /// Records the success of a task whose receipt was found. Returns `false` if the claim is lost.
@@ -106,14 +100,14 @@ pub async fn record_receipt(
     (id, token): (TaskId, Token),
     done: &Done,
 ) -> Result<bool, QueueError> {
-    let params: [(&(dyn ToSql + Sync), Type); 5] = [
-        (/* task_id */ &id.0, Type::INT8),
-        (/* claim_token */ &token.0, Type::UUID),
-        (/* row_count */ &done.rows, Type::INT8),
-        (/* ran_seconds */ &done.ran.as_secs_f64(), Type::FLOAT8),
-        (/* result */ &done.result, Type::JSONB),
+    let params: [&dyn Param; 5] = [
+        /* task_id */ &id.0,
+        /* claim_token */ &token.0,
+        /* row_count */ &done.rows,
+        /* ran_seconds */ &done.ran.as_secs_f64(),
+        &done.result,
     ];
-    scalar(&client.query_typed(RECORD, &params).await?[0])
+    one(client, RECORD, &params).await
 }
 
 /// Reclaims resolved claims of a dead worker, at most [`BATCH_SIZE`] at once. Returns each task, and
@@ -124,19 +118,19 @@ pub async fn reclaim_resolved(
     resolved: &[Token],
 ) -> Result<Vec<(TaskId, bool)>, QueueError> {
     let tokens: Vec<Uuid> = resolved.iter().map(|token| token.0).collect();
-    let params: [(&(dyn ToSql + Sync), Type); 4] = [
-        (&dead.worker.0, Type::UUID),
-        (&dead.last_heartbeat, Type::TIMESTAMPTZ),
-        (/* max_count */ &i32::from(BATCH_SIZE), Type::INT4),
-        (/* resolved */ &tokens, Type::UUID_ARRAY),
+    let params: [&dyn Param; 4] = [
+        &dead.worker.0,
+        &dead.last_heartbeat,
+        /* max_count */ &i32::from(BATCH_SIZE),
+        /* resolved */ &tokens,
     ];
-    let rows = client.query_typed(RECLAIM, &params).await?;
+    let rows = query(client, RECLAIM, &params).await?;
     rows.iter().map(|row| Ok((column(row, "task_id")?, column(row, "released")?))).collect()
 }
 
 /// Makes all future epochs higher than this one. Returns whether they were lower.
 pub async fn raise_epoch(client: &impl GenericClient, epoch: i64) -> Result<bool, QueueError> {
-    scalar(&client.query_typed(RAISE_EPOCH, &[(&epoch, Type::INT8)]).await?[0])
+    one(client, RAISE_EPOCH, &[&epoch]).await
 }
 
 /// Returns a new epoch for the target, and what the queue knows of it; `None` if it is no target.
@@ -144,8 +138,7 @@ pub async fn next_epoch(
     client: &impl GenericClient,
     target: &str,
 ) -> Result<Option<TargetState>, QueueError> {
-    let rows = client.query_typed(NEXT_EPOCH, &[(&target, Type::TEXT)]).await?;
-    rows.first().map(TargetState::from_row).transpose()
+    first(client, NEXT_EPOCH, &[&target]).await
 }
 
 /// Records that the target has stored an epoch, and whether it has lost earlier ones.
@@ -155,14 +148,7 @@ pub async fn record_epoch(
     state: TargetState,
     before: i64,
 ) -> Result<(), QueueError> {
-    let params: [(&(dyn ToSql + Sync), Type); 4] = [
-        (&target, Type::TEXT),
-        (&state.confirmed, Type::INT8),
-        (&before, Type::INT8),
-        (&state.next, Type::INT8),
-    ];
-    client.query_typed(RECORD_EPOCH, &params).await?;
-    Ok(())
+    execute(client, RECORD_EPOCH, &[&target, &state.confirmed, &before, &state.next]).await
 }
 
 /// Returns the receipts of this list that belong to live tasks.
@@ -170,5 +156,5 @@ pub async fn live_receipts(
     client: &impl GenericClient,
     receipts: &[Uuid],
 ) -> Result<Vec<Uuid>, QueueError> {
-    scalar(&client.query_typed(LIVE, &[(&receipts, Type::UUID_ARRAY)]).await?[0])
+    one(client, LIVE, &[&receipts]).await
 }

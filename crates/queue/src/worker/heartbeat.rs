@@ -9,11 +9,11 @@ use std::time::Duration;
 use conninfo::GenericClient;
 use pgmill_client::TaskId;
 use serde::{Deserialize, Serialize};
-use tokio_postgres::types::{Json, Type};
+use tokio_postgres::types::Json;
 
 use crate::error::QueueError;
 use crate::id::{Token, WorkerId};
-use crate::row::{FromRow, column, from_row, scalar};
+use crate::row::{Param, column, execute, first, from_row, one, query};
 
 /// Names the session as the control session, whose end shows that the worker is probably dead.
 const REGISTER: &str = "WITH /* queue.register */ started AS (
@@ -137,33 +137,22 @@ pub async fn register(
     registration: &WorkerRegistration,
     draining: bool,
 ) -> Result<bool, QueueError> {
-    client.query_typed(DETECT_CRASH, &[]).await?;
-    let rows = client
-        .query_typed(
-            REGISTER,
-            &[
-                (/* id */ &registration.worker.0, Type::UUID),
-                (/* pid */ &registration.pid.cast_signed(), Type::INT4),
-                (/* host */ &registration.host, Type::TEXT),
-                (/* version */ &registration.version, Type::TEXT),
-                (/* readers */ &registration.readers.cast_signed(), Type::INT4),
-                (/* queues */ &registration.queues, Type::TEXT_ARRAY),
-                (
-                    /* heartbeat_interval */ &registration.heartbeat_interval.as_secs_f64(),
-                    Type::FLOAT8,
-                ),
-                (
-                    /* orphan_timeout */ &registration.orphan_timeout.as_secs_f64(),
-                    Type::FLOAT8,
-                ),
-                (/* profiles */ &Json(&registration.profiles), Type::JSONB),
-                (/* schema_version */ &crate::schema::VERSION, Type::INT4),
-                (/* destinations */ &registration.destinations, Type::TEXT_ARRAY),
-                (/* draining */ &draining, Type::BOOL),
-            ],
-        )
-        .await?;
-    scalar(&rows[0])
+    query(client, DETECT_CRASH, &[]).await?;
+    let params: [&dyn Param; 12] = [
+        /* id */ &registration.worker.0,
+        &registration.pid.cast_signed(),
+        &registration.host,
+        &registration.version,
+        &registration.readers.cast_signed(),
+        &registration.queues,
+        &registration.heartbeat_interval.as_secs_f64(),
+        &registration.orphan_timeout.as_secs_f64(),
+        &Json(&registration.profiles),
+        /* schema_version */ &crate::schema::VERSION,
+        &registration.destinations,
+        &draining,
+    ];
+    one(client, REGISTER, &params).await
 }
 
 /// Sends a heartbeat. Returns `None` if the worker is not registered or no longer registered, and must
@@ -178,25 +167,19 @@ pub async fn heartbeat(
     let ids: Vec<i64> = claims.iter().map(|(id, _)| id.0).collect();
     let tokens: Vec<uuid::Uuid> = claims.iter().map(|(_, token)| token.0).collect();
     let busy = i32::try_from(busy).unwrap_or(i32::MAX);
-    let rows = client
-        .query_typed(
-            HEARTBEAT,
-            &[
-                (/* id */ &worker.0, Type::UUID),
-                (/* busy */ &busy, Type::INT4),
-                (/* claim ids */ &ids, Type::INT8_ARRAY),
-                (/* claim tokens */ &tokens, Type::UUID_ARRAY),
-                (/* error */ &error, Type::TEXT),
-                (/* unconnected */ &unconnected, Type::JSONB),
-                (/* task logins */ &task_logins, Type::TEXT_ARRAY),
-            ],
-        )
-        .await?;
-    rows.first().map(HeartbeatResponse::from_row).transpose()
+    let params: [&dyn Param; 7] = [
+        /* id */ &worker.0,
+        &busy,
+        /* claim ids */ &ids,
+        /* claim tokens */ &tokens,
+        &error,
+        &unconnected,
+        /* task logins */ &task_logins,
+    ];
+    first(client, HEARTBEAT, &params).await
 }
 
 /// Removes the worker from the list of live workers at a graceful shutdown.
 pub async fn deregister(client: &impl GenericClient, worker: WorkerId) -> Result<(), QueueError> {
-    client.query_typed(DEREGISTER, &[(&worker.0, Type::UUID)]).await?;
-    Ok(())
+    execute(client, DEREGISTER, &[&worker.0]).await
 }

@@ -3,11 +3,10 @@
 use conninfo::GenericClient;
 use jiff::Timestamp;
 use pgmill_client::{Outcome, RunId, TaskId, Traceparent};
-use tokio_postgres::types::Type;
 
 use crate::error::QueueError;
 use crate::id::WorkerId;
-use crate::row::{FromRow, column, from_row};
+use crate::row::{column, from_row, rows};
 
 /// Uses the index `attempts_task`. The range of `finished_at` excludes the partitions of other days.
 const LOST_ATTEMPTS: &str = "SELECT /* queue.lost_attempts */ DISTINCT ON (a.task_id) a.task_id AS task, a.attempt, a.worker_id AS worker, a.queue, a.name,
@@ -65,9 +64,5 @@ pub async fn lost_attempts(
     worker: WorkerId,
 ) -> Result<Vec<LostAttempt>, QueueError> {
     let ids: Vec<i64> = tasks.iter().map(|task| task.0).collect();
-    let params = [
-        (/* task_ids */ &ids as _, Type::INT8_ARRAY),
-        (/* worker_id */ &worker.0 as _, Type::UUID),
-    ];
-    client.query_typed(LOST_ATTEMPTS, &params).await?.iter().map(LostAttempt::from_row).collect()
+    rows(client, LOST_ATTEMPTS, &[/* task_ids */ &ids, &worker.0]).await
 }

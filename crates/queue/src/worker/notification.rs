@@ -8,11 +8,10 @@ use std::time::Duration;
 
 use conninfo::GenericClient;
 use serde_json::Value;
-use tokio_postgres::types::{ToSql, Type};
 use uuid::Uuid;
 
 use crate::error::QueueError;
-use crate::row::{FromRow, column, from_row, scalar};
+use crate::row::{Param, column, execute, from_row, one, rows};
 
 const CLAIM: &str = "SELECT /* queue.claim_messages */ m.subscription_id, m.subscription, m.destination, m.message_id, m.ids, m.document
 FROM mill.claim_messages($1, $2, $3, $4) AS m";
@@ -72,13 +71,7 @@ pub async fn claim(
     busy: &[i64],
     max_subscriptions: i32,
 ) -> Result<Vec<ClaimedMessage>, QueueError> {
-    let params: [(&(dyn ToSql + Sync), Type); 4] = [
-        (/* destinations */ &destinations, Type::TEXT_ARRAY),
-        (/* busy */ &busy, Type::INT8_ARRAY),
-        (/* max_subscriptions */ &max_subscriptions, Type::INT4),
-        (/* incidents */ &incidents, Type::TEXT_ARRAY),
-    ];
-    client.query_typed(CLAIM, &params).await?.iter().map(ClaimedMessage::from_row).collect()
+    rows(client, CLAIM, &[&destinations, &busy, &max_subscriptions, &incidents]).await
 }
 
 /// Records that the message was delivered. Returns `false` if the claim had expired, so that the
@@ -87,12 +80,7 @@ pub async fn sent(
     client: &impl GenericClient,
     message: &ClaimedMessage,
 ) -> Result<bool, QueueError> {
-    let params: [(&(dyn ToSql + Sync), Type); 3] = [
-        (/* subscription_id */ &message.subscription_id, Type::INT8),
-        (/* message_id */ &message.message_id, Type::UUID),
-        (/* ids */ &message.ids, Type::INT8_ARRAY),
-    ];
-    scalar(&client.query_typed(SENT, &params).await?[0])
+    one(client, SENT, &[&message.subscription_id, &message.message_id, &message.ids]).await
 }
 
 /// Records that the message was not delivered. `rejected`: the receiver refuses this message, so
@@ -105,16 +93,15 @@ pub async fn failed(
     retry_after: Option<Duration>,
 ) -> Result<(), QueueError> {
     let retry_after = retry_after.map(|wait| wait.as_secs_f64().min(1e9));
-    let params: [(&(dyn ToSql + Sync), Type); 6] = [
-        (/* subscription_id */ &message.subscription_id, Type::INT8),
-        (/* message_id */ &message.message_id, Type::UUID),
-        (/* ids */ &message.ids, Type::INT8_ARRAY),
-        (/* error */ &error, Type::TEXT),
-        (/* rejected */ &rejected, Type::BOOL),
-        (/* retry_after */ &retry_after, Type::FLOAT8),
+    let params: [&dyn Param; 6] = [
+        &message.subscription_id,
+        &message.message_id,
+        &message.ids,
+        &error,
+        &rejected,
+        &retry_after,
     ];
-    client.query_typed(FAILED, &params).await?;
-    Ok(())
+    execute(client, FAILED, &params).await
 }
 
 /// Returns a message that was not attempted.
@@ -122,23 +109,18 @@ pub async fn released(
     client: &impl GenericClient,
     message: &ClaimedMessage,
 ) -> Result<(), QueueError> {
-    let params: [(&(dyn ToSql + Sync), Type); 2] = [
-        (/* message_id */ &message.message_id, Type::UUID),
-        (/* ids */ &message.ids, Type::INT8_ARRAY),
-    ];
-    client.query_typed(RELEASED, &params).await?;
-    Ok(())
+    execute(client, RELEASED, &[&message.message_id, &message.ids]).await
 }
 
 /// Delivers due notifications to channels and as tasks.
 pub async fn deliver_in_database(
     client: &impl GenericClient,
 ) -> Result<Vec<Delivered>, QueueError> {
-    client.query_typed(DELIVER, &[]).await?.iter().map(Delivered::from_row).collect()
+    rows(client, DELIVER, &[]).await
 }
 
 /// Inserts notifications of backlogs that began or ended. Returns their number.
 pub async fn check_backlogs(client: &impl GenericClient) -> Result<u64, QueueError> {
-    let inserted: i32 = scalar(&client.query_typed(CHECK_BACKLOGS, &[]).await?[0])?;
+    let inserted: i32 = one(client, CHECK_BACKLOGS, &[]).await?;
     Ok(u64::from(inserted.cast_unsigned()))
 }

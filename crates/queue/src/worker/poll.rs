@@ -5,11 +5,10 @@ use std::time::{Duration, SystemTime};
 
 use conninfo::GenericClient;
 use pgmill_client::RunId;
-use tokio_postgres::types::{ToSql, Type};
 
 use crate::error::QueueError;
 use crate::id::WorkerId;
-use crate::row::{column, duration};
+use crate::row::{Param, column, duration, query};
 use crate::transition::reclaim::Peer;
 
 /// SQL expression: whether the control session of worker `w` exists. A session that the server hides
@@ -161,17 +160,17 @@ pub async fn poll(
     served: &Served,
     options: PollOptions,
 ) -> Result<PollResult, QueueError> {
-    let params: [(&(dyn ToSql + Sync), Type); 8] = [
-        (/* me */ &me.0, Type::UUID),
-        (/* queues */ &served.queues, Type::TEXT_ARRAY),
-        (/* peers */ &options.peers, Type::BOOL),
-        (/* pending */ &options.pending, Type::BOOL),
-        (/* unregistered */ &(options.peers && options.unregistered), Type::BOOL),
-        (/* destinations */ &served.destinations, Type::TEXT_ARRAY),
-        (/* targets */ &served.targets, Type::TEXT_ARRAY),
-        (/* runs_after */ &options.runs_after.0, Type::INT8),
+    let params: [&dyn Param; 8] = [
+        &me.0,
+        &served.queues,
+        &options.peers,
+        &options.pending,
+        &(options.peers && options.unregistered),
+        &served.destinations,
+        &served.targets,
+        &options.runs_after.0,
     ];
-    let rows = client.query_typed(POLL, &params).await?;
+    let rows = query(client, POLL, &params).await?;
     let row = &rows[0];
     let ids: Vec<WorkerId> = column(row, "ids")?;
     let heartbeats: Vec<Option<i64>> = column(row, "heartbeats")?;

@@ -7,10 +7,10 @@
 use conninfo::GenericClient;
 use pgmill_client::TaskId;
 use serde_json::Value;
-use tokio_postgres::types::Type;
 
 use crate::error::QueueError;
 use crate::id::{Token, WorkerId};
+use crate::row::execute;
 
 /// One statement for all tasks of a worker. Writes nothing for a task that does not have the token,
 /// because the claim then no longer belongs to this worker.
@@ -55,19 +55,10 @@ pub async fn record_progress(
     let messages: Vec<Option<&str>> = reports.iter().map(|it| it.message.as_deref()).collect();
     let notices: Vec<Option<&Value>> = reports.iter().map(|it| it.notices.as_ref()).collect();
     let ended: Vec<i64> = ended.iter().map(|id| id.0).collect();
-    client
-        .query_typed(
-            RECORD_PROGRESS,
-            &[
-                (/* ids */ &ids, Type::INT8_ARRAY),
-                (/* tokens */ &tokens, Type::UUID_ARRAY),
-                (/* percents */ &percents, Type::FLOAT8_ARRAY),
-                (/* messages */ &messages, Type::TEXT_ARRAY),
-                (/* notices */ &notices, Type::JSONB_ARRAY),
-                (/* ended ids */ &ended, Type::INT8_ARRAY),
-                (/* worker_id */ &worker.0, Type::UUID),
-            ],
-        )
-        .await?;
-    Ok(())
+    execute(
+        client,
+        RECORD_PROGRESS,
+        &[&ids, &tokens, &percents, &messages, &notices, /* ended ids */ &ended, &worker.0],
+    )
+    .await
 }

@@ -1,10 +1,9 @@
 //! Maintains the partitions of history, and deletes rows that are old or no longer needed.
 
 use conninfo::GenericClient;
-use tokio_postgres::types::Type;
 
 use crate::error::QueueError;
-use crate::row::{column, scalar};
+use crate::row::{column, one, query};
 
 const PREPARE: &str = "SELECT /* queue.prepare_history */ mill.prepare_history($1)";
 
@@ -64,12 +63,12 @@ pub async fn prepare_history(
     client: &impl GenericClient,
     days_ahead: i32,
 ) -> Result<i32, QueueError> {
-    scalar(&client.query_typed(PREPARE, &[(&days_ahead, Type::INT4)]).await?[0])
+    one(client, PREPARE, &[&days_ahead]).await
 }
 
 /// Deletes some of the rows of a part. Returns their number, and whether there may be more.
 pub async fn prune(client: &impl GenericClient, part: &Part) -> Result<(i32, bool), QueueError> {
-    let deleted = scalar(&client.query_typed(part.statement, &[]).await?[0])?;
+    let deleted = one(client, part.statement, &[]).await?;
     Ok((deleted, deleted >= part.chunk))
 }
 
@@ -77,6 +76,6 @@ pub async fn prune(client: &impl GenericClient, part: &Part) -> Result<(i32, boo
 /// number of days dropped, 0 or 1, and of those that are left. Drops none if a session that reads
 /// history holds the partition.
 pub async fn prune_history(client: &impl GenericClient) -> Result<(i32, i32), QueueError> {
-    let row = &client.query_typed(PRUNE_HISTORY, &[]).await?[0];
+    let row = &query(client, PRUNE_HISTORY, &[]).await?[0];
     Ok((column(row, "dropped")?, column(row, "remaining")?))
 }

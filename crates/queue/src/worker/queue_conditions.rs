@@ -3,12 +3,12 @@
 use conninfo::GenericClient;
 
 use crate::error::QueueError;
-use crate::row::scalar;
+use crate::row::one;
 
 const CHECK: &str = "SELECT /* queue.check_queue_conditions */ mill.check_queue_conditions()";
 
 /// Stores which queues are held back, and why. Returns the number of queues that are no longer held
 /// back. Does nothing while another worker checks.
 pub async fn check_queue_conditions(client: &impl GenericClient) -> Result<i32, QueueError> {
-    scalar(&client.query_typed(CHECK, &[]).await?[0])
+    one(client, CHECK, &[]).await
 }

@@ -4,7 +4,7 @@ use conninfo::GenericClient;
 use jiff::Timestamp;
 
 use crate::error::QueueError;
-use crate::row::{FromRow, from_row};
+use crate::row::{from_row, one};
 
 /// Runs in sessions of tasks, too, whose search_path may contain functions of tasks.
 const SERVER: &str = "SELECT /* queue.server */
@@ -45,5 +45,5 @@ impl Server {
 
 /// Returns the server and database of the session.
 pub async fn server(client: &impl GenericClient) -> Result<Server, QueueError> {
-    Server::from_row(&client.query_typed(SERVER, &[]).await?[0])
+    one(client, SERVER, &[]).await
 }

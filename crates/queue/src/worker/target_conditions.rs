@@ -2,11 +2,10 @@
 //! queues, evaluated in the target by `mill_target.check_conditions`.
 
 use conninfo::GenericClient;
-use tokio_postgres::types::{ToSql, Type};
 
 use crate::error::QueueError;
 use crate::operator::operate::QueueConditions;
-use crate::row::{FromRow, scalar};
+use crate::row::{Param, execute, first, one};
 
 const BEGIN: &str = "SELECT /* queue.begin_target_check */ extract(epoch FROM c.max_replication_lag)::float8 AS max_replication_lag_seconds,
     extract(epoch FROM c.max_snapshot_age)::float8 AS max_snapshot_age_seconds, c.max_active_sessions
@@ -22,8 +21,7 @@ pub async fn begin_check(
     client: &impl GenericClient,
     target: &str,
 ) -> Result<Option<QueueConditions>, QueueError> {
-    let rows = client.query_typed(BEGIN, &[(&target, Type::TEXT)]).await?;
-    rows.first().map(QueueConditions::from_row).transpose()
+    first(client, BEGIN, &[&target]).await
 }
 
 /// Returns which condition does not hold, in the target; `None` if all of them hold.
@@ -35,12 +33,12 @@ pub async fn check_conditions(
     client: &impl GenericClient,
     conditions: QueueConditions,
 ) -> Result<Option<String>, QueueError> {
-    let params: [(&(dyn ToSql + Sync), Type); 3] = [
-        (/* max_replication_lag */ &conditions.max_replication_lag_seconds, Type::FLOAT8),
-        (/* max_snapshot_age */ &conditions.max_snapshot_age_seconds, Type::FLOAT8),
-        (/* max_active_sessions */ &conditions.max_active_sessions, Type::INT4),
+    let params: [&dyn Param; 3] = [
+        /* max_replication_lag */ &conditions.max_replication_lag_seconds,
+        /* max_snapshot_age */ &conditions.max_snapshot_age_seconds,
+        &conditions.max_active_sessions,
     ];
-    scalar(&client.query_typed(CHECK, &params).await?[0])
+    one(client, CHECK, &params).await
 }
 
 /// Stores the result of a check, in the queue.
@@ -49,7 +47,5 @@ pub async fn end_check(
     target: &str,
     reason: Option<&str>,
 ) -> Result<(), QueueError> {
-    let params: [(&(dyn ToSql + Sync), Type); 2] = [(&target, Type::TEXT), (&reason, Type::TEXT)];
-    client.query_typed(END, &params).await?;
-    Ok(())
+    execute(client, END, &[&target, &reason]).await
 }

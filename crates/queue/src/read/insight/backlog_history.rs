@@ -20,11 +20,10 @@ use std::collections::BTreeMap;
 
 use conninfo::GenericClient;
 use jiff::Timestamp;
-use tokio_postgres::types::Type;
 
 use super::lanes::lane_scan;
 use crate::error::QueueError;
-use crate::row::{FromRow, column, from_row};
+use crate::row::{FromRow, column, from_row, query, rows};
 
 /// As in `throughput`, the cost is proportional to the number of attempts in the span. Most waits
 /// are shorter than a minute, and the statement drops them before the aggregation.
@@ -101,12 +100,7 @@ pub async fn ended_changes(
     (from, to): (Timestamp, Timestamp),
     oldest: Timestamp,
 ) -> Result<Vec<BacklogChange>, QueueError> {
-    let values = [
-        (/* from */ &from as _, Type::TIMESTAMPTZ),
-        (/* to */ &to as _, Type::TIMESTAMPTZ),
-        (/* oldest */ &oldest as _, Type::TIMESTAMPTZ),
-    ];
-    client.query_typed(ENDED_CHANGES, &values).await?.iter().map(BacklogChange::from_row).collect()
+    rows(client, ENDED_CHANGES, &[&from, &to, &oldest]).await
 }
 
 /// Returns the changes caused by tasks that wait or run now. `oldest` is as in [`ended_changes`].
@@ -115,7 +109,7 @@ pub async fn live_changes(
     oldest: Timestamp,
 ) -> Result<LiveChanges, QueueError> {
     let mut live = LiveChanges::default();
-    for row in client.query_typed(LIVE_CHANGES, &[(&oldest, Type::TIMESTAMPTZ)]).await? {
+    for row in query(client, LIVE_CHANGES, &[&oldest]).await? {
         let it = BacklogChange::from_row(&row)?;
         if column(&row, "cut")? {
             let cut = live.cut.entry(it.queue.clone()).or_insert(it.at);

@@ -6,17 +6,14 @@
 use std::fmt::Write;
 
 use conninfo::GenericClient;
-use tokio_postgres::Row;
-use tokio_postgres::types::{ToSql, Type};
 
 use crate::error::QueueError;
-
-type Value = Box<dyn ToSql + Sync + Send>;
+use crate::row::{FromRow, Param, rows};
 
 /// Conditions, joined by AND.
 pub(super) struct Conditions {
     text: String,
-    values: Vec<(Value, Type)>,
+    values: Vec<Box<dyn Param + Send>>,
 }
 
 impl Conditions {
@@ -30,25 +27,16 @@ impl Conditions {
     }
 
     /// Adds a condition in which `?` stands for the value. Does nothing if the value is `None`.
-    pub(super) fn bind<T: ToSql + Sync + Send + 'static>(
-        &mut self,
-        condition: &str,
-        value: Option<T>,
-        kind: Type,
-    ) {
+    pub(super) fn bind(&mut self, condition: &str, value: Option<impl Param + Send + 'static>) {
         if let Some(value) = value {
-            let place = self.placeholder(value, kind);
+            let place = self.placeholder(value);
             self.literal(&condition.replace('?', &place));
         }
     }
 
     /// Adds a value, and returns its placeholder.
-    pub(super) fn placeholder(
-        &mut self,
-        value: impl ToSql + Sync + Send + 'static,
-        kind: Type,
-    ) -> String {
-        self.values.push((Box::new(value), kind));
+    pub(super) fn placeholder(&mut self, value: impl Param + Send + 'static) -> String {
+        self.values.push(Box::new(value));
         format!("${}", self.values.len())
     }
 
@@ -56,17 +44,13 @@ impl Conditions {
         &self.text
     }
 
-    pub(super) async fn query(
+    pub(super) async fn rows<T: FromRow>(
         &self,
         client: &impl GenericClient,
         statement: &str,
-    ) -> Result<Vec<Row>, QueueError> {
-        let values: Vec<(&(dyn ToSql + Sync), Type)> = self
-            .values
-            .iter()
-            .map(|(value, kind)| (&**value as &(dyn ToSql + Sync), kind.clone()))
-            .collect();
-        Ok(client.query_typed(statement, &values).await?)
+    ) -> Result<Vec<T>, QueueError> {
+        let params: Vec<&dyn Param> = self.values.iter().map(|it| &**it as &dyn Param).collect();
+        rows(client, statement, &params).await
     }
 }
 
@@ -77,9 +61,9 @@ mod tests {
     #[test]
     fn conditions_that_are_not_requested_are_omitted() {
         let mut conditions = Conditions::new();
-        conditions.bind("queue = ?", Some("etl"), Type::TEXT);
-        conditions.bind("name LIKE ?", None::<String>, Type::TEXT);
-        conditions.bind("id < ?", Some(7_i64), Type::INT8);
+        conditions.bind("queue = ?", Some("etl"));
+        conditions.bind("name LIKE ?", None::<String>);
+        conditions.bind("id < ?", Some(7_i64));
         assert_eq!(conditions.text(), "true\n    AND queue = $1\n    AND id < $2");
     }
 }

@@ -9,11 +9,10 @@ use std::collections::HashMap;
 use conninfo::GenericClient;
 use jiff::{SignedDuration, Timestamp};
 use pgmill_client::RunId;
-use tokio_postgres::types::Type;
 
 use crate::error::QueueError;
 use crate::operator::run::{JoinMode, RunTaskState};
-use crate::row::{FromRow, column, from_row};
+use crate::row::{column, from_row, query, rows};
 
 /// Maximum number of tasks of a run whose end is estimated.
 pub const MAX_TASKS: i64 = 2000;
@@ -78,7 +77,7 @@ pub async fn etas(
 ) -> Result<HashMap<RunId, Eta>, QueueError> {
     let ids: Vec<i64> = runs.iter().map(|run| run.0).collect();
     let (mut found, mut small, mut tasks, mut now) = (HashMap::new(), Vec::new(), 0, None);
-    for row in client.query_typed(RUNS, &[(&ids, Type::INT8_ARRAY)]).await? {
+    for row in query(client, RUNS, &[&ids]).await? {
         let run: RunId = column(&row, "id")?;
         now = Some(column(&row, "now")?);
         tasks += i64::from(column::<i32>(&row, "tasks")?);
@@ -90,18 +89,16 @@ pub async fn etas(
     }
     let Some(now) = now.filter(|_| !small.is_empty()) else { return Ok(found) };
     let mut tasks_of: HashMap<RunId, Vec<Task>> = HashMap::new();
-    for row in client.query_typed(TASKS, &[(&small, Type::INT8_ARRAY)]).await? {
-        let task = Task::from_row(&row)?;
+    for task in rows::<Task>(client, TASKS, &[&small]).await? {
         tasks_of.entry(task.run_id).or_default().push(task);
     }
     let mut edges_of: HashMap<RunId, Vec<(i64, i64)>> = HashMap::new();
-    for row in client.query_typed(EDGES, &[(&small, Type::INT8_ARRAY)]).await? {
+    for row in query(client, EDGES, &[&small]).await? {
         let edge = (column(&row, "parent")?, column(&row, "child")?);
         edges_of.entry(column(&row, "run_id")?).or_default().push(edge);
     }
     let mut medians: HashMap<(RunId, String), f64> = HashMap::new();
-    let params = [(&small as _, Type::INT8_ARRAY), (&HISTORY as _, Type::INT8)];
-    for row in client.query_typed(DURATIONS, &params).await? {
+    for row in query(client, DURATIONS, &[&small, &HISTORY]).await? {
         let key = (column(&row, "run_id")?, column(&row, "name")?);
         medians.insert(key, column(&row, "median_seconds")?);
     }

@@ -6,11 +6,10 @@ use conninfo::GenericClient;
 use jiff::Timestamp;
 use pgmill_client::Labels;
 use serde::Serialize;
-use tokio_postgres::types::Type;
 
 use crate::error::QueueError;
 use crate::operator::job::{Dependency, Job};
-use crate::row::{FromRow, from_row, scalar};
+use crate::row::{first, from_row, labels, rows};
 
 /// Number of newest runs among which the newest run of a job is searched.
 pub const RUNS_SCANNED: i64 = 5000;
@@ -51,13 +50,8 @@ pub async fn page(
     limit: i64,
 ) -> Result<JobPage, QueueError> {
     let (after, wanted) = (after.to_lowercase(), limit + 1);
-    let params = [
-        (/* after */ &after as _, Type::TEXT),
-        (/* limit */ &wanted as _, Type::INT8),
-        (/* runs_scanned */ &RUNS_SCANNED as _, Type::INT8),
-    ];
-    let rows = client.query_typed(JOBS, &params).await?;
-    let mut jobs = rows.iter().map(Job::from_row).collect::<Result<Vec<_>, _>>()?;
+    let mut jobs: Vec<Job> =
+        rows(client, JOBS, &[&after, /* limit */ &wanted, &RUNS_SCANNED]).await?;
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let full = jobs.len() > limit;
     jobs.truncate(limit);
@@ -121,7 +115,7 @@ from_row! {
     row => JobDetail {
         name, description, category, frequency, priority, enabled, version, changed_at, changed_by,
         task_count,
-        tasks: Vec::new(), params: Vec::new(), labels: Labels::from_row(row)?,
+        tasks: Vec::new(), params: Vec::new(), labels: labels(row)?,
     }
 }
 
@@ -151,13 +145,10 @@ pub async fn job_detail(
     name: &str,
     limit: i64,
 ) -> Result<Option<JobDetail>, QueueError> {
-    let heads = client.query_typed(HEAD, &[(&name, Type::TEXT)]).await?;
-    let Some(head) = heads.first() else { return Ok(None) };
-    let mut job = JobDetail::from_row(head)?;
-    let tasks = client.query_typed(TASKS, &[(&job.name, Type::TEXT), (&limit, Type::INT8)]).await?;
-    job.tasks = tasks.iter().map(JobTask::from_row).collect::<Result<_, _>>()?;
-    let params = client.query_typed(PARAMS, &[(&job.name, Type::TEXT)]).await?;
-    job.params = params.iter().map(scalar).collect::<Result<_, _>>()?;
+    let head: Option<JobDetail> = first(client, HEAD, &[&name]).await?;
+    let Some(mut job) = head else { return Ok(None) };
+    job.tasks = rows(client, TASKS, &[&job.name, &limit]).await?;
+    job.params = rows(client, PARAMS, &[&job.name]).await?;
     Ok(Some(job))
 }
 
@@ -168,12 +159,7 @@ pub async fn edges(
     tasks: &[&str],
     limit: i64,
 ) -> Result<Vec<Dependency>, QueueError> {
-    let params = [
-        (/* job */ &job as _, Type::TEXT),
-        (/* tasks */ &tasks as _, Type::TEXT_ARRAY),
-        (/* limit */ &limit as _, Type::INT8),
-    ];
-    client.query_typed(EDGES, &params).await?.iter().map(Dependency::from_row).collect()
+    rows(client, EDGES, &[&job, &tasks, &limit]).await
 }
 
 /// Returns the dependencies between these tasks and other tasks, up to the given number. They apply
@@ -183,8 +169,5 @@ pub async fn outside_edges(
     tasks: &[&str],
     limit: i64,
 ) -> Result<Vec<Dependency>, QueueError> {
-    let params =
-        [(/* tasks */ &tasks as _, Type::TEXT_ARRAY), (/* limit */ &limit as _, Type::INT8)];
-    let rows = client.query_typed(OUTSIDE_EDGES, &params).await?;
-    rows.iter().map(Dependency::from_row).collect()
+    rows(client, OUTSIDE_EDGES, &[&tasks, &limit]).await
 }

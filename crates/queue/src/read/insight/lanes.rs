@@ -12,7 +12,7 @@ use tokio_postgres::Row;
 
 use crate::error::QueueError;
 use crate::operator::operate::QueueConditions;
-use crate::row::{FromRow, column, from_row};
+use crate::row::{column, from_row, query, rows};
 use crate::transition::limit::Rate;
 
 /// Maximum of a count. A count that reaches it only says that there are at least as many. With
@@ -177,11 +177,11 @@ impl QueueSetting {
 /// stop at [`COUNT_LIMIT`].
 pub async fn lanes(client: &impl GenericClient) -> Result<Vec<LaneCount>, QueueError> {
     let mut lanes = Vec::new();
-    for row in client.query_typed(LANES, &[]).await? {
+    for row in query(client, LANES, &[]).await? {
         let found = lane(&row, LaneState::Pending)?;
         lanes.push(LaneCount { more: found.count >= column(&row, "max_count")?, ..found });
     }
-    for row in client.query_typed(OTHERS, &[]).await? {
+    for row in query(client, OTHERS, &[]).await? {
         let state = match column(&row, "state")? {
             "running" => LaneState::Running,
             "scheduled" => LaneState::Scheduled,
@@ -199,7 +199,7 @@ pub async fn lanes(client: &impl GenericClient) -> Result<Vec<LaneCount>, QueueE
 
 /// Returns the settings of queues, by name.
 pub async fn queue_settings(client: &impl GenericClient) -> Result<Vec<QueueSetting>, QueueError> {
-    client.query_typed(SETTINGS, &[]).await?.iter().map(QueueSetting::from_row).collect()
+    rows(client, SETTINGS, &[]).await
 }
 
 fn lane(row: &Row, state: LaneState) -> Result<LaneCount, QueueError> {

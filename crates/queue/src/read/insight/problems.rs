@@ -30,14 +30,13 @@ use conninfo::GenericClient;
 use jiff::Timestamp;
 use pgmill_client::{RunId, TaskId};
 use serde::Serialize;
-use tokio_postgres::types::Type;
 
 use super::runs::newest;
 use crate::doctor::{self, HorizonHolder};
 use crate::error::QueueError;
 use crate::operator::maintenance::{self, MaintenanceWindow};
 use crate::pg_enum;
-use crate::row::{FromRow, from_row, scalar};
+use crate::row::{from_row, one, rows};
 
 const BACKENDS: &str = "SELECT /* queue.insight_blockers */ a.pid, a.login AS user, a.application_name AS application, a.state,
     extract(epoch FROM now() - a.xact_start)::float8 AS transaction_seconds, t.id AS task,
@@ -241,7 +240,7 @@ pub async fn problem_sources(client: &impl GenericClient) -> Result<ProblemSourc
         restored_targets: restored_targets(client).await?,
         held_targets: held_targets(client).await?,
         server: server_state(client).await?,
-        backlog_wait_seconds: scalar(&client.query_typed(BACKLOG_WAIT, &[]).await?[0])?,
+        backlog_wait_seconds: one(client, BACKLOG_WAIT, &[]).await?,
     })
 }
 
@@ -250,8 +249,7 @@ pub async fn blockers(
     client: &impl GenericClient,
     pids: &[i32],
 ) -> Result<Vec<Blocker>, QueueError> {
-    let rows = client.query_typed(BACKENDS, &[(&pids, Type::INT4_ARRAY)]).await?;
-    rows.iter().map(Blocker::from_row).collect()
+    rows(client, BACKENDS, &[&pids]).await
 }
 
 /// Returns up to 20 problems of schedules, oldest first. Searches the last 2,000 entries of the log
@@ -259,7 +257,7 @@ pub async fn blockers(
 pub async fn schedule_problems(
     client: &impl GenericClient,
 ) -> Result<Vec<ScheduleProblem>, QueueError> {
-    client.query_typed(SCHEDULES, &[]).await?.iter().map(ScheduleProblem::from_row).collect()
+    rows(client, SCHEDULES, &[]).await
 }
 
 /// Returns up to 20 runs that failed within a day, searched among the newest 1,000, except those
@@ -267,7 +265,7 @@ pub async fn schedule_problems(
 /// searched among 500.
 pub async fn failed_runs(client: &impl GenericClient) -> Result<Vec<FailedRuns>, QueueError> {
     let oldest_scanned = newest(client).await?.saturating_sub(RUNS_SCANNED);
-    let finished = client.query_typed(FAILED_RUNS, &[(&oldest_scanned, Type::INT8)]).await?;
-    let in_progress_runs = client.query_typed(FAILING_RUNS, &[]).await?;
-    finished.iter().chain(&in_progress_runs).map(FailedRuns::from_row).collect()
+    let mut found: Vec<FailedRuns> = rows(client, FAILED_RUNS, &[&oldest_scanned]).await?;
+    found.extend(rows(client, FAILING_RUNS, &[]).await?);
+    Ok(found)
 }

@@ -4,10 +4,9 @@ use conninfo::GenericClient;
 use jiff::Timestamp;
 use pgmill_client::{Outcome, TaskId};
 use serde::Serialize;
-use tokio_postgres::types::{ToSql, Type};
 
 use crate::error::QueueError;
-use crate::row::{FromRow, from_row};
+use crate::row::{from_row, rows};
 
 /// Covers the same days as `mill.durations_of`.
 const RECENT_ATTEMPTS: &str =
@@ -40,7 +39,5 @@ pub async fn recent_attempts(
     queue: &str,
     name: &str,
 ) -> Result<Vec<RecentAttempt>, QueueError> {
-    let values: [(&(dyn ToSql + Sync), Type); 2] = [(&queue, Type::TEXT), (&name, Type::TEXT)];
-    let rows = client.query_typed(RECENT_ATTEMPTS, &values).await?;
-    rows.iter().map(RecentAttempt::from_row).collect()
+    rows(client, RECENT_ATTEMPTS, &[&queue, &name]).await
 }

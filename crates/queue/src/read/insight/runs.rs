@@ -8,11 +8,10 @@ use conninfo::GenericClient;
 use jiff::{SignedDuration, Timestamp};
 use pgmill_client::{RunId, TaskId};
 use serde::Serialize;
-use tokio_postgres::types::Type;
 
 use crate::error::QueueError;
 use crate::operator::run::RunState;
-use crate::row::{FromRow, column, from_row, scalar};
+use crate::row::{Param, column, from_row, one, rows};
 
 /// Maximum number of runs that one page reads.
 const RUNS_SCANNED: i64 = 10_000;
@@ -214,19 +213,18 @@ pub async fn page(
          ORDER BY r.id DESC LIMIT $1"
     );
     let wanted = limit + 1;
-    let params = [
-        (/* limit */ &wanted as _, Type::INT8),
-        (/* count_limit */ &COUNT_LIMIT as _, Type::INT8),
-        (/* after */ &after as _, Type::INT8),
-        (/* lowest */ &lowest as _, Type::INT8),
-        (/* state */ &query.state.map(RunState::as_str) as _, Type::TEXT),
-        (/* job */ &query.job as _, Type::TEXT),
-        (/* schedule */ &query.schedule as _, Type::TEXT),
-        (/* from */ &query.from as _, Type::TIMESTAMPTZ),
-        (/* to */ &query.to as _, Type::TIMESTAMPTZ),
+    let params: [&dyn Param; 9] = [
+        /* limit */ &wanted,
+        /* count_limit */ &COUNT_LIMIT,
+        &after,
+        &lowest,
+        &query.state.map(RunState::as_str),
+        &query.job,
+        &query.schedule,
+        &query.from,
+        &query.to,
     ];
-    let rows = client.query_typed(&sql, &params).await?;
-    let mut runs = rows.iter().map(RunSummary::from_row).collect::<Result<Vec<_>, _>>()?;
+    let mut runs: Vec<RunSummary> = rows(client, &sql, &params).await?;
     let full = runs.len() > usize::try_from(limit).unwrap_or(usize::MAX);
     runs.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
     let next = match runs.last().filter(|_| full) {
@@ -238,7 +236,7 @@ pub async fn page(
 
 /// Returns the highest run id; 0 if there are no runs.
 pub(super) async fn newest(client: &impl GenericClient) -> Result<i64, QueueError> {
-    scalar(&client.query_typed(NEWEST, &[]).await?[0])
+    one(client, NEWEST, &[]).await
 }
 
 /// Returns the id of the first run that started at this time or later; the id after the newest if
@@ -249,8 +247,7 @@ async fn first_since(
     at: Timestamp,
 ) -> Result<i64, QueueError> {
     let end = newest.saturating_add(1);
-    let params = [(&end as _, Type::INT8), (&at as _, Type::TIMESTAMPTZ)];
-    scalar(&client.query_typed(FIRST_SINCE, &params).await?[0])
+    one(client, FIRST_SINCE, &[&end, &at]).await
 }
 
 /// Returns up to this number of nodes of a run, with released and failed nodes first.
@@ -259,8 +256,7 @@ pub async fn nodes(
     run: RunId,
     limit: i64,
 ) -> Result<Vec<i64>, QueueError> {
-    let rows = client.query_typed(NODES, &[(&run.0, Type::INT8), (&limit, Type::INT8)]).await?;
-    rows.iter().map(scalar).collect()
+    rows(client, NODES, &[&run.0, &limit]).await
 }
 
 /// Returns a run and earlier runs of the same jobs, newest first.
@@ -269,12 +265,7 @@ pub async fn compared_runs(
     run: RunId,
     limit: i64,
 ) -> Result<Vec<ComparedRun>, QueueError> {
-    let params = [
-        (/* run_id */ &run.0 as _, Type::INT8),
-        (/* runs_scanned */ &RUNS_SCANNED as _, Type::INT8),
-        (/* limit */ &limit as _, Type::INT8),
-    ];
-    client.query_typed(SIBLINGS, &params).await?.iter().map(ComparedRun::from_row).collect()
+    rows(client, SIBLINGS, &[&run.0, /* runs_scanned */ &RUNS_SCANNED, &limit]).await
 }
 
 /// Returns the last runs that include a job, newest first. Only the newest 10,000 runs are searched.
@@ -284,13 +275,7 @@ pub async fn runs_of_job(
     limit: i64,
 ) -> Result<Vec<ComparedRun>, QueueError> {
     let newest = newest(client).await?;
-    let params = [
-        (/* newest */ &newest as _, Type::INT8),
-        (/* runs_scanned */ &RUNS_SCANNED as _, Type::INT8),
-        (/* limit */ &limit as _, Type::INT8),
-        (/* job */ &job as _, Type::TEXT),
-    ];
-    client.query_typed(RUNS_OF_JOB, &params).await?.iter().map(ComparedRun::from_row).collect()
+    rows(client, RUNS_OF_JOB, &[&newest, /* runs_scanned */ &RUNS_SCANNED, &limit, &job]).await
 }
 
 /// Returns the states of the tasks with these names in these runs.
@@ -299,6 +284,5 @@ pub async fn grid_cells(
     runs: &[i64],
     names: &[&str],
 ) -> Result<Vec<GridCell>, QueueError> {
-    let params = [(&runs as _, Type::INT8_ARRAY), (&names as _, Type::TEXT_ARRAY)];
-    client.query_typed(CELLS, &params).await?.iter().map(GridCell::from_row).collect()
+    rows(client, CELLS, &[&runs, &names]).await
 }

@@ -5,10 +5,9 @@ use jiff::Timestamp;
 use pgmill_client::TaskId;
 use serde::Serialize;
 use serde_json::Value;
-use tokio_postgres::types::{ToSql, Type};
 
 use crate::error::QueueError;
-use crate::row::{FromRow, from_row};
+use crate::row::{first, from_row};
 
 const PLAN: &str =
     "SELECT /* queue.saved_plan */ a.task_id, a.attempt, a.finished_at, a.queue, a.name, a.plan
@@ -53,8 +52,7 @@ pub async fn saved_plan(
     client: &impl GenericClient,
     id: TaskId,
 ) -> Result<Option<SavedPlan>, QueueError> {
-    let rows = client.query_typed(PLAN, &[(&id.0, Type::INT8)]).await?;
-    rows.first().map(SavedPlan::from_row).transpose()
+    first(client, PLAN, &[&id.0]).await
 }
 
 /// Returns the last plan before this one that belongs to a task with the same queue and name.
@@ -66,11 +64,5 @@ pub async fn previous_plan(
     plan: &SavedPlan,
 ) -> Result<Option<SavedPlan>, QueueError> {
     let Some(name) = &plan.name else { return Ok(None) };
-    let values: [(&(dyn ToSql + Sync), Type); 3] = [
-        (/* queue */ &plan.queue, Type::TEXT),
-        (/* name */ name, Type::TEXT),
-        (/* before */ &plan.finished_at, Type::TIMESTAMPTZ),
-    ];
-    let rows = client.query_typed(PREVIOUS_PLAN, &values).await?;
-    rows.first().map(SavedPlan::from_row).transpose()
+    first(client, PREVIOUS_PLAN, &[&plan.queue, name, /* before */ &plan.finished_at]).await
 }

@@ -6,10 +6,9 @@ use conninfo::GenericClient;
 use jiff::Timestamp;
 use pgmill_client::{Outcome, TaskId};
 use serde::Serialize;
-use tokio_postgres::types::Type;
 
 use crate::error::QueueError;
-use crate::row::{FromRow, column, from_row};
+use crate::row::{column, first, from_row, rows};
 
 const DURATIONS: &str = "SELECT /* queue.durations */ d.queue, d.name, d.attempts, d.failures, extract(epoch FROM d.p50)::float8 AS p50_seconds,
     extract(epoch FROM d.p95)::float8 AS p95_seconds, extract(epoch FROM d.mean)::float8 AS mean_seconds,
@@ -121,8 +120,7 @@ pub async fn durations(
     client: &impl GenericClient,
     queue: Option<&str>,
 ) -> Result<Vec<Durations>, QueueError> {
-    let rows = client.query_typed(DURATIONS, &[(&queue, Type::TEXT)]).await?;
-    rows.iter().map(Durations::from_row).collect()
+    rows(client, DURATIONS, &[&queue]).await
 }
 
 /// Returns the durations of tasks with this name; `None` if none has run.
@@ -134,10 +132,7 @@ pub async fn durations_of(
     queue: &str,
     name: &str,
 ) -> Result<Option<Durations>, QueueError> {
-    let values: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =
-        [(&queue, Type::TEXT), (&name, Type::TEXT)];
-    let rows = client.query_typed(DURATIONS_OF, &values).await?;
-    rows.first().map(Durations::from_row).transpose()
+    first(client, DURATIONS_OF, &[&queue, &name]).await
 }
 
 /// Returns the failures within this time, grouped by cause, most frequent first.
@@ -148,6 +143,5 @@ pub async fn failures(
     client: &impl GenericClient,
     since: Duration,
 ) -> Result<Vec<FailureGroup>, QueueError> {
-    let rows = client.query_typed(FAILURES, &[(&since.as_secs_f64(), Type::FLOAT8)]).await?;
-    rows.iter().map(FailureGroup::from_row).collect()
+    rows(client, FAILURES, &[&since.as_secs_f64()]).await
 }

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::error::QueueError;
 use crate::read::doctor;
-use crate::row::{FromRow, from_row};
+use crate::row::{from_row, one, rows};
 
 /// Shows the state of a session and the relation that it waits for. Does not show its statement,
 /// because statements may be hidden from the role.
@@ -131,13 +131,13 @@ from_row! { Retention { history, schedule_log, audit, days, oldest_day, newest_d
 
 /// Returns the 50 longest lock waits, longest first.
 pub async fn waits(client: &impl GenericClient) -> Result<Vec<Wait>, QueueError> {
-    client.query_typed(WAITS, &[]).await?.iter().map(Wait::from_row).collect()
+    rows(client, WAITS, &[]).await
 }
 
 /// Returns the connections to this database in groups, largest first, up to 50.
 pub async fn connections(client: &impl GenericClient) -> Result<Vec<Connections>, QueueError> {
     let statement = connections_statement(doctor::sessions(client).await?);
-    client.query_typed(&statement, &[]).await?.iter().map(Connections::from_row).collect()
+    rows(client, &statement, &[]).await
 }
 
 /// Returns every table of the schema, largest first.
@@ -145,10 +145,10 @@ pub async fn connections(client: &impl GenericClient) -> Result<Vec<Connections>
 /// # Errors
 /// Fails if a table is locked for longer than the session's `lock_timeout`.
 pub async fn tables(client: &impl GenericClient) -> Result<Vec<Table>, QueueError> {
-    client.query_typed(TABLES, &[]).await?.iter().map(Table::from_row).collect()
+    rows(client, TABLES, &[]).await
 }
 
 /// Returns the retention periods.
 pub async fn retention(client: &impl GenericClient) -> Result<Retention, QueueError> {
-    Retention::from_row(&client.query_typed(RETENTION, &[]).await?[0])
+    one(client, RETENTION, &[]).await
 }

@@ -12,16 +12,14 @@ use conninfo::GenericClient;
 use jiff::{SignedDuration, Timestamp};
 use pgmill_client::{Outcome, Priority, State, StoredOptions, TaskId};
 use serde::Serialize;
-use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::types::Type;
 
 use crate::error::QueueError;
 use crate::read::insight::condition::Conditions;
 use crate::read::insight::statistics::CAUSE;
 use crate::read::task_queries::like_pattern;
 use crate::read::workers::worker_label;
-use crate::row::{FromRow, column, from_row, scalar};
+use crate::row::{column, first, from_row, one, stored_options};
 
 /// Lengths in seconds of the spans that a page searches, in order. A span is read as a whole, so the
 /// first one is short enough for thousands of tasks per second. The last one covers all that history
@@ -199,7 +197,7 @@ from_row! {
         id, queue, name, state, outcome, priority, attempt, failures, max_attempts, at, due_at,
         duration_seconds, sqlstate, message,
         worker: worker_label(column(row, "host")?, column(row, "pid")?, column(row, "worker_id")?),
-        statement_head, retried, options: StoredOptions::from_row(row)?,
+        statement_head, retried, options: stored_options(row)?,
     }
 }
 
@@ -232,7 +230,7 @@ pub struct LiveSearch {
 /// Same as [`live`].
 pub async fn counts(client: &impl GenericClient) -> Result<TaskCounts, QueueError> {
     let limit = COUNT_LIMIT + 1;
-    TaskCounts::from_row(&client.query_typed(COUNTS, &[(&limit, Type::INT8)]).await?[0])
+    one(client, COUNTS, &[&limit]).await
 }
 
 /// Returns live tasks in the order of the query, after the task `after`.
@@ -246,23 +244,22 @@ pub async fn live(
     limit: usize,
 ) -> Result<TaskPage, QueueError> {
     if !query.searches_text() || query.order == TaskOrder::Longest {
-        return page(&live_rows(client, query, (after, None), limit + 1).await?, limit, None);
+        return Ok(page(live_rows(client, query, (after, None), limit + 1).await?, limit, None));
     }
     let begun = Instant::now();
-    let (mut from, mut searched, mut rows) = (after, 0, Vec::new());
+    let (mut from, mut searched, mut tasks) = (after, 0, Vec::new());
     loop {
         let last = window_end(client, query.order, from).await?;
-        rows.extend(live_rows(client, query, (from, last), limit + 1 - rows.len()).await?);
+        tasks.extend(live_rows(client, query, (from, last), limit + 1 - tasks.len()).await?);
         searched += LIVE_WINDOW;
-        let done = rows.len() > limit || begun.elapsed() >= SEARCH_BUDGET;
+        let done = tasks.len() > limit || begun.elapsed() >= SEARCH_BUDGET;
         match last {
             Some(last) if done => {
-                let stopped = rows.len() <= limit;
-                let found = page(&rows, limit, None)?;
                 let search = LiveSearch { tasks: searched, last };
-                return Ok(TaskPage { searched: stopped.then_some(search), ..found });
+                let searched = (tasks.len() <= limit).then_some(search);
+                return Ok(TaskPage { searched, ..page(tasks, limit, None) });
             }
-            None => return page(&rows, limit, None),
+            None => return Ok(page(tasks, limit, None)),
             _ => from = last,
         }
     }
@@ -274,13 +271,12 @@ async fn window_end(
     order: TaskOrder,
     after: Option<TaskId>,
 ) -> Result<Option<TaskId>, QueueError> {
-    let (sql, first) = match order {
+    let (sql, start) = match order {
         TaskOrder::Oldest => (WINDOW_OLDEST, i64::MIN),
         _ => (WINDOW_NEWEST, i64::MAX),
     };
-    let (after, offset) = (after.map_or(first, |id| id.0), LIVE_WINDOW - 1);
-    let rows = client.query_typed(sql, &[(&after, Type::INT8), (&offset, Type::INT8)]).await?;
-    rows.first().map(scalar).transpose()
+    let (after, offset) = (after.map_or(start, |id| id.0), LIVE_WINDOW - 1);
+    first(client, sql, &[&after, &offset]).await
 }
 
 /// Returns live tasks after the first of these ids, up to and including the second.
@@ -289,7 +285,7 @@ async fn live_rows(
     query: &TaskQuery,
     (after, last): (Option<TaskId>, Option<TaskId>),
     limit: usize,
-) -> Result<Vec<Row>, QueueError> {
+) -> Result<Vec<TaskSummary>, QueueError> {
     let (order, conditions_of_order) = match query.order {
         TaskOrder::Newest => ("t.id DESC", Some(["t.id < ?", "t.id >= ?"])),
         TaskOrder::Oldest => ("t.id", Some(["t.id > ?", "t.id <= ?"])),
@@ -297,8 +293,8 @@ async fn live_rows(
     };
     let mut conditions = live_conditions(query);
     if let Some([from, to]) = conditions_of_order {
-        conditions.bind(from, after.map(|id| id.0), Type::INT8);
-        conditions.bind(to, last.map(|id| id.0), Type::INT8);
+        conditions.bind(from, after.map(|id| id.0));
+        conditions.bind(to, last.map(|id| id.0));
     }
     let statement = format!(
         "SELECT /* queue.insight_live */ t.id, t.queue, t.name, t.state::text, NULL AS outcome, t.priority::text, t.attempt,
@@ -311,7 +307,7 @@ FROM (SELECT * FROM mill.visible_tasks t WHERE {} ORDER BY {order} LIMIT {limit}
 ORDER BY {order}",
         conditions.text()
     );
-    conditions.query(client, &statement).await
+    conditions.rows(client, &statement).await
 }
 
 /// Returns the ids of up to `limit` live tasks, oldest first. Leaves out ids above `newest`.
@@ -325,12 +321,12 @@ pub async fn live_ids(
     limit: usize,
 ) -> Result<Vec<TaskId>, QueueError> {
     let mut conditions = live_conditions(query);
-    conditions.bind("t.id <= ?", newest.map(|id| id.0), Type::INT8);
+    conditions.bind("t.id <= ?", newest.map(|id| id.0));
     let statement = format!(
         "SELECT /* queue.insight_live_ids */ t.id FROM mill.visible_tasks t WHERE {} ORDER BY t.id LIMIT {limit}",
         conditions.text()
     );
-    conditions.query(client, &statement).await?.iter().map(scalar).collect()
+    conditions.rows(client, &statement).await
 }
 
 /// Returns finished tasks, newest first. If the statement timeout ends the search of a span, the result
@@ -352,22 +348,22 @@ pub async fn finished(
     let oldest = since.max(from);
     let newest = query.to.map_or(now, |to| to.min(now));
     if query.ids.is_some() {
-        let rows = finished_rows(&*client, query, (oldest, newest, after), limit + 1).await?;
-        return page(&rows, limit, None);
+        let tasks = finished_rows(&*client, query, (oldest, newest, after), limit + 1).await?;
+        return Ok(page(tasks, limit, None));
     }
     let horizon = oldest.map_or_else(|| first_day(now), |oldest| oldest.max(first_day(now)));
     let mut to = after.map_or(newest, |after| after.at.min(newest));
-    let mut rows: Vec<Row> = Vec::new();
+    let mut tasks = Vec::new();
     let mut spans = SPANS_SECONDS.iter();
     let mut span = SPANS_SECONDS[0];
     let search = client.transaction().await?;
-    while to > horizon && rows.len() <= limit && begun.elapsed() < SEARCH_BUDGET {
+    while to > horizon && tasks.len() <= limit && begun.elapsed() < SEARCH_BUDGET {
         span = spans.next().copied().unwrap_or(span);
         let from = (to - SignedDuration::from_secs(span)).max(horizon);
         // All rows of one instant belong to one span, because the first span includes its end.
-        let wanted = limit + 1 - rows.len();
+        let wanted = limit + 1 - tasks.len();
         match finished_rows(&search, query, (Some(from), to, after), wanted).await {
-            Ok(found) => rows.extend(found),
+            Ok(found) => tasks.extend(found),
             // The rows found before are more useful than an error.
             Err(error) if error.sqlstate() == Some(&SqlState::QUERY_CANCELED) && to < newest => {
                 break;
@@ -377,8 +373,8 @@ pub async fn finished(
         to = from;
     }
     search.rollback().await?;
-    let stopped = to > horizon && rows.len() <= limit;
-    page(&rows, limit, stopped.then_some(to))
+    let stopped = to > horizon && tasks.len() <= limit;
+    Ok(page(tasks, limit, stopped.then_some(to)))
 }
 
 /// Returns the start of history. Earlier days have no partition, even with a retention that is much
@@ -392,7 +388,7 @@ async fn finished_rows(
     query: &TaskQuery,
     (from, to, after): (Option<Timestamp>, Timestamp, Option<PageCursor>),
     limit: usize,
-) -> Result<Vec<Row>, QueueError> {
+) -> Result<Vec<TaskSummary>, QueueError> {
     let mut conditions = Conditions::new();
     conditions.literal("a.final");
     if !query.outcomes.is_empty() {
@@ -401,18 +397,18 @@ async fn finished_rows(
         conditions.literal(&format!("a.outcome IN ({})", outcomes.join(", ")));
     }
     common(&mut conditions, query, "a");
-    conditions.bind("a.task_id = ANY (?)", query.ids.clone(), Type::INT8_ARRAY);
-    conditions.bind("a.sqlstate LIKE ?", query.sqlstate.as_deref().map(like_pattern), Type::TEXT);
+    conditions.bind("a.task_id = ANY (?)", query.ids.clone());
+    conditions.bind("a.sqlstate LIKE ?", query.sqlstate.as_deref().map(like_pattern));
     let error = query.error.clone();
-    conditions.bind("strpos(lower(a.message), lower(?)) > 0", error, Type::TEXT);
-    conditions.bind(&format!("{CAUSE} = ?"), query.cause.clone(), Type::TEXT);
+    conditions.bind("strpos(lower(a.message), lower(?)) > 0", error);
+    conditions.bind(&format!("{CAUSE} = ?"), query.cause.clone());
     // Tasks that finished at the last instant of the previous page were on that page, except for
     // those that follow its last task.
-    conditions.bind("a.finished_at > ?", from, Type::TIMESTAMPTZ);
-    conditions.bind("a.finished_at <= ?", Some(to), Type::TIMESTAMPTZ);
+    conditions.bind("a.finished_at > ?", from);
+    conditions.bind("a.finished_at <= ?", Some(to));
     if let Some(after) = after {
-        let at = conditions.placeholder(after.at, Type::TIMESTAMPTZ);
-        let id = conditions.placeholder(after.id.0, Type::INT8);
+        let at = conditions.placeholder(after.at);
+        let id = conditions.placeholder(after.id.0);
         conditions.literal(&format!("(a.finished_at, a.task_id) < ({at}, {id})"));
     }
     let statement = format!(
@@ -429,7 +425,7 @@ FROM (SELECT * FROM mill.visible_attempts a WHERE {}
 ORDER BY a.finished_at DESC, a.task_id DESC",
         conditions.text()
     );
-    conditions.query(client, &statement).await
+    conditions.rows(client, &statement).await
 }
 
 fn live_conditions(query: &TaskQuery) -> Conditions {
@@ -439,11 +435,11 @@ fn live_conditions(query: &TaskQuery) -> Conditions {
         conditions.literal(&format!("t.state = '{state}'"));
     }
     common(&mut conditions, query, "t");
-    conditions.bind("t.id = ANY (?)", query.ids.clone(), Type::INT8_ARRAY);
+    conditions.bind("t.id = ANY (?)", query.ids.clone());
     let since = query.since.map(|since| since.as_secs_f64());
-    conditions.bind("t.enqueued_at > now() - make_interval(secs => ?)", since, Type::FLOAT8);
-    conditions.bind("t.enqueued_at >= ?", query.from, Type::TIMESTAMPTZ);
-    conditions.bind("t.enqueued_at <= ?", query.to, Type::TIMESTAMPTZ);
+    conditions.bind("t.enqueued_at > now() - make_interval(secs => ?)", since);
+    conditions.bind("t.enqueued_at >= ?", query.from);
+    conditions.bind("t.enqueued_at <= ?", query.to);
     if query.order == TaskOrder::Longest {
         conditions.literal("t.state = 'running'");
     }
@@ -455,25 +451,26 @@ fn common(conditions: &mut Conditions, query: &TaskQuery, table: &str) {
     if let Some(priority) = query.priority {
         conditions.literal(&format!("{table}.priority = '{priority}'"));
     }
-    conditions.bind(&format!("{table}.queue = ?"), query.queue.clone(), Type::TEXT);
+    conditions.bind(&format!("{table}.queue = ?"), query.queue.clone());
     for name in &query.names {
-        conditions.bind(&format!("{table}.name LIKE ?"), Some(like_pattern(name)), Type::TEXT);
+        conditions.bind(&format!("{table}.name LIKE ?"), Some(like_pattern(name)));
     }
-    conditions.bind(&format!("{table}.group_name = ?"), query.group.clone(), Type::TEXT);
-    conditions.bind(&format!("{table}.concurrency_key = ?"), query.key.clone(), Type::TEXT);
-    conditions.bind(&format!("{table}.run_id = ?"), query.run, Type::INT8);
-    conditions.bind(&format!("? = ANY ({table}.tags)"), query.tag.clone(), Type::TEXT);
+    conditions.bind(&format!("{table}.group_name = ?"), query.group.clone());
+    conditions.bind(&format!("{table}.concurrency_key = ?"), query.key.clone());
+    conditions.bind(&format!("{table}.run_id = ?"), query.run);
+    conditions.bind(&format!("? = ANY ({table}.tags)"), query.tag.clone());
     let sql = format!("strpos(lower({table}.statement), lower(?)) > 0");
-    conditions.bind(&sql, query.sql.clone(), Type::TEXT);
+    conditions.bind(&sql, query.sql.clone());
     let params = format!("strpos(lower({table}.params::text), lower(?)) > 0");
-    conditions.bind(&params, query.params.clone(), Type::TEXT);
+    conditions.bind(&params, query.params.clone());
 }
 
 fn page(
-    rows: &[Row],
+    mut tasks: Vec<TaskSummary>,
     limit: usize,
     searched_back_to: Option<Timestamp>,
-) -> Result<TaskPage, QueueError> {
-    let tasks = rows.iter().take(limit).map(TaskSummary::from_row).collect::<Result<_, _>>()?;
-    Ok(TaskPage { tasks, more: rows.len() > limit, searched_back_to, searched: None })
+) -> TaskPage {
+    let more = tasks.len() > limit;
+    tasks.truncate(limit);
+    TaskPage { tasks, more, searched_back_to, searched: None }
 }

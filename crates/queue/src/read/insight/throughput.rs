@@ -8,10 +8,9 @@ use conninfo::GenericClient;
 use jiff::Timestamp;
 use serde::Serialize;
 use tokio_postgres::Row;
-use tokio_postgres::types::Type;
 
 use crate::error::QueueError;
-use crate::row::{FromRow, column, from_row};
+use crate::row::{column, from_row, rows};
 
 const MINUTES: &str =
     "SELECT /* queue.insight_throughput */ date_trunc('minute', e.finished_at) AS at, e.queue,
@@ -58,8 +57,7 @@ pub async fn minutes(
     client: &impl GenericClient,
     (from, to): (Timestamp, Timestamp),
 ) -> Result<Vec<MinuteStats>, QueueError> {
-    let span = [(&from as _, Type::TIMESTAMPTZ), (&to as _, Type::TIMESTAMPTZ)];
-    client.query_typed(MINUTES, &span).await?.iter().map(MinuteStats::from_row).collect()
+    rows(client, MINUTES, &[&from, &to]).await
 }
 
 fn pair(row: &Row, name: &str) -> Result<Option<[f64; 2]>, QueueError> {

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::error::QueueError;
-use crate::row::{FromRow, from_row};
+use crate::row::{from_row, one};
 
 const VIEWER: &str = "SELECT /* queue.insight_viewer */ current_user::text AS login, current_database()::text AS database,
     has_function_privilege('mill.cancel(bigint, boolean)', 'EXECUTE') AS may_act,
@@ -38,5 +38,5 @@ from_row! { Viewer { login, database, can_read, may_act, sees_statements, fleet_
 /// # Errors
 /// Fails if the role may not read the settings.
 pub async fn viewer(client: &impl GenericClient) -> Result<Viewer, QueueError> {
-    Viewer::from_row(&client.query_typed(VIEWER, &[]).await?[0])
+    one(client, VIEWER, &[]).await
 }

@@ -6,13 +6,11 @@ use conninfo::GenericClient;
 use jiff::Timestamp;
 use pgmill_client::{Mode, Priority, RunId, State, StoredOptions, TaskId};
 use serde::Serialize;
-use tokio_postgres::Row;
-use tokio_postgres::types::{ToSql, Type};
 
 use crate::error::QueueError;
 use crate::id::WorkerId;
 use crate::read::task_queries::like_pattern;
-use crate::row::{FromRow, column, from_row, scalar};
+use crate::row::{FromRow, Param, from_row, rows, stored_options};
 
 /// Maximum number of tasks whose statements a search reads.
 const SEARCHED_TASKS: i64 = 100_000;
@@ -201,9 +199,16 @@ from_row! {
     row => LiveTask {
         id, queue, name, state, priority, mode, attempt, failures, max_attempts, enqueued_at, due_at,
         claimed_at, worker_id, host, worker_pid, statement_head, run_id,
-        options: StoredOptions::from_row(row)?,
+        options: stored_options(row)?,
     }
 }
+
+struct SearchedTasks {
+    tasks: i64,
+    oldest: Option<TaskId>,
+}
+
+from_row! { SearchedTasks { tasks, oldest } }
 
 /// Returns live tasks in this order.
 ///
@@ -219,8 +224,7 @@ pub async fn live_tasks(
         TaskOrder::Next => RUNNING_ORDER,
         TaskOrder::Newest => NEWEST,
     };
-    let rows = filtered(client, statement, filter, Some(limit), None).await?;
-    rows.iter().map(LiveTask::from_row).collect()
+    filtered(client, statement, filter, Some(limit), None).await
 }
 
 /// Returns live tasks whose SQL contains this text in upper or lower case, newest first. Searches
@@ -235,12 +239,9 @@ pub async fn search_live_tasks(
     sql: &str,
     limit: i64,
 ) -> Result<(Vec<LiveTask>, Option<TaskId>), QueueError> {
-    let rows = filtered(client, SEARCH, filter, Some(limit), Some(sql)).await?;
-    let tasks = rows.iter().map(LiveTask::from_row).collect::<Result<_, _>>()?;
-    let range = filtered(client, SEARCHED, filter, None, None).await?;
-    let searched: i64 = column(&range[0], "tasks")?;
-    let oldest = column::<Option<TaskId>>(&range[0], "oldest")?;
-    Ok((tasks, oldest.filter(|_| searched >= SEARCHED_TASKS)))
+    let found = filtered(client, SEARCH, filter, Some(limit), Some(sql)).await?;
+    let range: Vec<SearchedTasks> = filtered(client, SEARCHED, filter, None, None).await?;
+    Ok((found, range[0].oldest.filter(|_| range[0].tasks >= SEARCHED_TASKS)))
 }
 
 /// Returns the ids of live tasks, oldest first.
@@ -252,30 +253,30 @@ pub async fn live_ids(
     filter: &TaskFilter,
     limit: Option<i64>,
 ) -> Result<Vec<TaskId>, QueueError> {
-    filtered(client, LIVE_IDS, filter, limit, None).await?.iter().map(scalar).collect()
+    filtered(client, LIVE_IDS, filter, limit, None).await
 }
 
-async fn filtered(
+async fn filtered<T: FromRow>(
     client: &impl GenericClient,
     statement: &str,
     filter: &TaskFilter,
     limit: Option<i64>,
     sql: Option<&str>,
-) -> Result<Vec<Row>, QueueError> {
+) -> Result<Vec<T>, QueueError> {
     let state = filter.state.map(State::as_str);
     let name = filter.name.as_deref().map(like_pattern);
     let since = filter.since.map(|since| since.as_secs_f64());
     let run = filter.run.map(|run| run.0);
-    let values: [(&(dyn ToSql + Sync), Type); 9] = [
-        (/* state */ &state, Type::TEXT),
-        (/* queue */ &filter.queue, Type::TEXT),
-        (/* name */ &name, Type::TEXT),
-        (/* since */ &since, Type::FLOAT8),
-        (/* limit */ &limit, Type::INT8),
-        (/* tag */ &filter.tag, Type::TEXT),
-        (/* run */ &run, Type::INT8),
-        (/* sql */ &sql, Type::TEXT),
-        (/* searched tasks */ &SEARCHED_TASKS, Type::INT8),
+    let params: [&dyn Param; 9] = [
+        &state,
+        &filter.queue,
+        &name,
+        &since,
+        &limit,
+        &filter.tag,
+        &run,
+        &sql,
+        /* searched tasks */ &SEARCHED_TASKS,
     ];
-    Ok(client.query_typed(statement, &values).await?)
+    rows(client, statement, &params).await
 }

@@ -4,7 +4,7 @@ use conninfo::GenericClient;
 
 use crate::error::QueueError;
 use crate::operator::group::Group;
-use crate::row::FromRow;
+use crate::row::rows;
 
 /// Counts pending tasks through the index `tasks_group`. Counts blocked tasks through
 /// `tasks_blocked`, by the limit that they wait for. The view `mill.group_status` is not used,
@@ -24,5 +24,5 @@ ORDER BY g.name";
 /// Returns the first 500 groups by name. Counts of waiting tasks stop at
 /// [`COUNT_LIMIT`](crate::insight::lanes::COUNT_LIMIT).
 pub async fn groups(client: &impl GenericClient) -> Result<Vec<Group>, QueueError> {
-    client.query_typed(GROUPS, &[]).await?.iter().map(Group::from_row).collect()
+    rows(client, GROUPS, &[]).await
 }

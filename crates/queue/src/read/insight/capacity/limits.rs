@@ -4,12 +4,10 @@ use conninfo::GenericClient;
 use jiff::Timestamp;
 use pgmill_client::TaskId;
 use serde::Serialize;
-use tokio_postgres::Row;
-use tokio_postgres::types::{ToSql, Type};
 
 use crate::error::QueueError;
 use crate::operator::group::{ActivePeriod, active_period};
-use crate::row::{FromRow, from_row};
+use crate::row::{Param, first, from_row, rows};
 use crate::task::LimitKind;
 use crate::transition::limit::Rate;
 
@@ -211,33 +209,28 @@ pub async fn page(
     limit: i64,
 ) -> Result<LimitPage, QueueError> {
     if query.order == LimitOrder::Wait {
-        let params: [(&(dyn ToSql + Sync), Type); 3] = [
-            (/* text */ &query.text, Type::TEXT),
-            (/* kind */ &query.kind.map(LimitKind::as_str), Type::TEXT),
-            (/* limit */ &limit, Type::INT8),
-        ];
         let sql = format!("{BY_WAIT}{USE}\nORDER BY s.waiting_since");
-        let limits = read(&client.query_typed(&sql, &params).await?)?;
-        return Ok(LimitPage { limits, next: None });
+        let params: [&dyn Param; 3] = [&query.text, &query.kind.map(LimitKind::as_str), &limit];
+        return Ok(LimitPage { limits: rows(client, &sql, &params).await?, next: None });
     }
     let end = match query.text {
         Some(_) => search_end(client, query).await?,
         None => None,
     };
     let (after, wanted) = (query.after.as_ref(), limit + 1);
-    let params: [(&(dyn ToSql + Sync), Type); 9] = [
-        (/* text */ &query.text, Type::TEXT),
-        (/* kind */ &query.kind.map(LimitKind::as_str), Type::TEXT),
-        (/* after.kind */ &after.map(|it| it.kind.as_str()), Type::TEXT),
-        (/* after.name */ &after.map(|it| &it.name), Type::TEXT),
-        (/* after.run_id */ &after.map(|it| it.run_id), Type::INT8),
-        (/* end.kind */ &end.as_ref().map(|it| it.kind.as_str()), Type::TEXT),
-        (/* end.name */ &end.as_ref().map(|it| &it.name), Type::TEXT),
-        (/* end.run_id */ &end.as_ref().map(|it| it.run_id), Type::INT8),
-        (/* limit */ &wanted, Type::INT8),
-    ];
     let sql = format!("{BY_NAME}{USE}\nORDER BY s.kind, s.name, s.run_id");
-    let mut limits = read(&client.query_typed(&sql, &params).await?)?;
+    let params: [&dyn Param; 9] = [
+        &query.text,
+        &query.kind.map(LimitKind::as_str),
+        &after.map(|it| it.kind.as_str()),
+        &after.map(|it| &it.name),
+        &after.map(|it| it.run_id),
+        &end.as_ref().map(|it| it.kind.as_str()),
+        &end.as_ref().map(|it| &it.name),
+        &end.as_ref().map(|it| it.run_id),
+        /* limit */ &wanted,
+    ];
+    let mut limits: Vec<LimitUse> = rows(client, &sql, &params).await?;
     let shown = usize::try_from(limit).unwrap_or(usize::MAX);
     let full = limits.len() > shown;
     limits.truncate(shown);
@@ -245,22 +238,17 @@ pub async fn page(
     Ok(LimitPage { limits, next })
 }
 
-fn read(rows: &[Row]) -> Result<Vec<LimitUse>, QueueError> {
-    rows.iter().map(LimitUse::from_row).collect()
-}
-
 async fn search_end(
     client: &impl GenericClient,
     query: &LimitQuery,
 ) -> Result<Option<LimitCursor>, QueueError> {
     let after = query.after.as_ref();
-    let params: [(&(dyn ToSql + Sync), Type); 5] = [
-        (/* kind */ &query.kind.map(LimitKind::as_str), Type::TEXT),
-        (/* after.kind */ &after.map(|it| it.kind.as_str()), Type::TEXT),
-        (/* after.name */ &after.map(|it| &it.name), Type::TEXT),
-        (/* after.run_id */ &after.map(|it| it.run_id), Type::INT8),
-        (/* searched */ &(SEARCH_LIMIT - 1), Type::INT8),
+    let params: [&dyn Param; 5] = [
+        &query.kind.map(LimitKind::as_str),
+        &after.map(|it| it.kind.as_str()),
+        &after.map(|it| &it.name),
+        &after.map(|it| it.run_id),
+        /* searched */ &(SEARCH_LIMIT - 1),
     ];
-    let rows = client.query_typed(SEARCH_END, &params).await?;
-    rows.first().map(LimitCursor::from_row).transpose()
+    first(client, SEARCH_END, &params).await
 }

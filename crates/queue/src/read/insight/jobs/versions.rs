@@ -6,10 +6,9 @@ use conninfo::GenericClient;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Map, Value};
-use tokio_postgres::types::Type;
 
 use crate::error::QueueError;
-use crate::row::{FromRow, from_row};
+use crate::row::{from_row, rows};
 
 const VERSIONS: &str = "SELECT /* queue.insight_job_versions */ v.job, v.version, v.changed_at, v.changed_by, v.definition FROM mill.visible_job_versions v
 WHERE v.job = (SELECT j.name FROM mill.jobs j WHERE lower(j.name) = lower($1)) ORDER BY v.version DESC";
@@ -54,8 +53,7 @@ pub async fn job_versions(
     client: &impl GenericClient,
     job: &str,
 ) -> Result<Vec<JobVersion>, QueueError> {
-    let rows = client.query_typed(VERSIONS, &[(&job, Type::TEXT)]).await?;
-    rows.iter().map(JobVersion::from_row).collect()
+    rows(client, VERSIONS, &[&job]).await
 }
 
 /// Returns the differences between two definitions of a job: first those of the job itself, then

@@ -6,7 +6,7 @@ use pgmill_client::RunId;
 use serde::Serialize;
 
 use crate::error::QueueError;
-use crate::row::{FromRow, from_row};
+use crate::row::{from_row, rows};
 
 const APPROVALS: &str = "SELECT /* queue.insight_approvals */ a.run_id, a.jobs, a.schedule, a.task, a.note, a.since FROM mill.approvals_needed a
 ORDER BY a.since LIMIT 20";
@@ -34,5 +34,5 @@ from_row! { NeededApproval { run_id, jobs, schedule, task, note, since } }
 pub async fn needed_approvals(
     client: &impl GenericClient,
 ) -> Result<Vec<NeededApproval>, QueueError> {
-    client.query_typed(APPROVALS, &[]).await?.iter().map(NeededApproval::from_row).collect()
+    rows(client, APPROVALS, &[]).await
 }

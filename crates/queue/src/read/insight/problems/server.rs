@@ -6,7 +6,7 @@ use pgmill_client::TaskId;
 use serde::Serialize;
 
 use crate::error::QueueError;
-use crate::row::{FromRow, from_row};
+use crate::row::{first, from_row};
 
 const SERVER: &str = "SELECT /* queue.insight_server */ s.crashed_at, c.suspects, c.running, c.accused, c.crashes, i.attempts, i.tasks, i.sqlstate,
     i.message, i.since
@@ -53,6 +53,5 @@ from_row! {
 /// # Errors
 /// As every query.
 pub async fn server_state(client: &impl GenericClient) -> Result<ServerState, QueueError> {
-    let rows = client.query_typed(SERVER, &[]).await?;
-    rows.first().map_or_else(|| Ok(ServerState::default()), ServerState::from_row)
+    Ok(first(client, SERVER, &[]).await?.unwrap_or_default())
 }

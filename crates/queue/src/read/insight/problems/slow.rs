@@ -6,7 +6,7 @@ use pgmill_client::{RunId, TaskId};
 use serde::Serialize;
 
 use crate::error::QueueError;
-use crate::row::{FromRow, from_row};
+use crate::row::{from_row, rows};
 
 const TASKS: &str = "SELECT /* queue.insight_slow_tasks */ s.id, s.queue, s.name, extract(epoch FROM s.duration)::float8 AS duration_seconds,
     extract(epoch FROM s.p95)::float8 AS p95_seconds,
@@ -76,15 +76,15 @@ from_row! { LateRun { id, jobs, schedule, late_since, late_seconds } }
 
 /// Returns up to 20 slow tasks, longest first; none if the history is locked.
 pub async fn slow_tasks(client: &impl GenericClient) -> Result<Vec<SlowTask>, QueueError> {
-    client.query_typed(TASKS, &[]).await?.iter().map(SlowTask::from_row).collect()
+    rows(client, TASKS, &[]).await
 }
 
 /// Returns up to 20 slow runs, oldest first.
 pub async fn slow_runs(client: &impl GenericClient) -> Result<Vec<SlowRun>, QueueError> {
-    client.query_typed(RUNS, &[]).await?.iter().map(SlowRun::from_row).collect()
+    rows(client, RUNS, &[]).await
 }
 
 /// Returns up to 20 late runs, the latest first.
 pub async fn late_runs(client: &impl GenericClient) -> Result<Vec<LateRun>, QueueError> {
-    client.query_typed(LATE, &[]).await?.iter().map(LateRun::from_row).collect()
+    rows(client, LATE, &[]).await
 }

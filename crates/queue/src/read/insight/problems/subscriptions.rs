@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::error::QueueError;
-use crate::row::{FromRow, from_row};
+use crate::row::{from_row, rows};
 
 /// A single failure is no problem yet: the next attempt follows after some seconds.
 const SUBSCRIPTIONS: &str = "SELECT /* queue.insight_subscriptions */ s.name, s.destination::text, s.workers = 0 AS unserved, s.dead, s.last_error,
@@ -38,10 +38,5 @@ from_row! { FailingSubscription { name, destination, unserved, dead, last_error,
 pub async fn failing_subscriptions(
     client: &impl GenericClient,
 ) -> Result<Vec<FailingSubscription>, QueueError> {
-    client
-        .query_typed(SUBSCRIPTIONS, &[])
-        .await?
-        .iter()
-        .map(FailingSubscription::from_row)
-        .collect()
+    rows(client, SUBSCRIPTIONS, &[]).await
 }

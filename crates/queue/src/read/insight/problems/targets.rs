@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::error::QueueError;
-use crate::row::{FromRow, from_row};
+use crate::row::{from_row, rows};
 
 const RESTORED: &str = "SELECT /* queue.insight_restored_targets */ t.name, t.restored_at AS at FROM mill.targets t WHERE t.restored_at IS NOT NULL ORDER BY 2, 1 LIMIT 20";
 
@@ -24,7 +24,7 @@ from_row! { RestoredTarget { name, at } }
 pub async fn restored_targets(
     client: &impl GenericClient,
 ) -> Result<Vec<RestoredTarget>, QueueError> {
-    client.query_typed(RESTORED, &[]).await?.iter().map(RestoredTarget::from_row).collect()
+    rows(client, RESTORED, &[]).await
 }
 
 const HELD: &str = "SELECT /* queue.insight_held_targets */ c.name, c.held_back AS reason FROM mill.target_checks c WHERE c.held_back IS NOT NULL ORDER BY 1 LIMIT 20";
@@ -42,5 +42,5 @@ from_row! { HeldTarget { name, reason } }
 
 /// Returns up to 20 targets that are held back.
 pub async fn held_targets(client: &impl GenericClient) -> Result<Vec<HeldTarget>, QueueError> {
-    client.query_typed(HELD, &[]).await?.iter().map(HeldTarget::from_row).collect()
+    rows(client, HELD, &[]).await
 }

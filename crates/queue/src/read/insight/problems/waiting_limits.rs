@@ -3,11 +3,10 @@
 use conninfo::GenericClient;
 use jiff::Timestamp;
 use serde::Serialize;
-use tokio_postgres::types::Type;
 
 use crate::error::QueueError;
 use crate::operator::group::{ActivePeriod, active_period};
-use crate::row::{FromRow, column, from_row};
+use crate::row::{column, from_row, rows};
 use crate::task::LimitKind;
 use crate::transition::limit::Rate;
 
@@ -71,6 +70,5 @@ from_row! {
 
 /// Returns up to 20 limits for whose permits tasks wait, longest wait first.
 pub async fn waiting_limits(client: &impl GenericClient) -> Result<Vec<WaitingLimit>, QueueError> {
-    let rows = client.query_typed(WAITING, &[(&COUNT_LIMIT, Type::INT8)]).await?;
-    rows.iter().map(WaitingLimit::from_row).collect()
+    rows(client, WAITING, &[&COUNT_LIMIT]).await
 }
