@@ -52,6 +52,11 @@ impl HttpError {
             .hint("look whether the change was made before you try again; the audit shows the last actions")
     }
 
+    /// Returns the error, unless what is to be changed is known.
+    pub(crate) fn unless(known: bool, not_found: impl FnOnce() -> Self) -> Result<(), Self> {
+        if known { Ok(()) } else { Err(not_found()) }
+    }
+
     pub(crate) fn invalid_cursor() -> Self {
         Self::bad_request("invalid page cursor").hint("start at the first page")
     }

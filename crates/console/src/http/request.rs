@@ -155,16 +155,17 @@ impl FormRequest {
     }
 
     /// Makes a change in one transaction on behalf of the user, and then redirects to the page named
-    /// by the field `return_to`, or else to the path that `change` returns.
-    pub(crate) async fn change<P: AsRef<str>>(
+    /// by the field `return_to`, or else to the path.
+    pub(crate) async fn change<R>(
         &self,
-        change: impl AsyncFnOnce(&Transaction<'_>) -> Result<P, HttpError>,
+        path: &str,
+        change: impl AsyncFnOnce(&Transaction<'_>) -> Result<R, HttpError>,
     ) -> HandlerResult {
         let mut session = self.context.session().await?;
         let tx = self.begin(&mut session).await?;
-        let path = change(&tx).await?;
+        change(&tx).await?;
         tx.commit().await?;
-        Ok(self.redirect_back(path.as_ref()))
+        Ok(self.redirect_back(path))
     }
 
     /// Begins a transaction on behalf of the user. The database checks the privileges of the login.

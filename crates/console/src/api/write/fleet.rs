@@ -68,9 +68,7 @@ changes! {
     /// Makes a worker stop claiming, or resume
     Operate "/api/v1/workers/{id}/drain"
     drain_worker(tx, body => DrainRequest, id = worker_id[uuid::Uuid, Path]) -> Done {
-        if !operate::drain(tx, id.0, body.draining).await? {
-            return Err(no_such("worker", id.1));
-        }
+        HttpError::unless(operate::drain(tx, id.0, body.draining).await?, || no_such("worker", id.1))?;
         Ok(done(if body.draining { "draining" } else { "resumed" }))
     }
 
@@ -104,9 +102,8 @@ changes! {
 
     /// Removes a subscription and its undelivered notifications
     Operate "/api/v1/subscriptions/remove" remove_subscription(tx, body => RemoveSubscriptionRequest) -> Done {
-        if !subscription::remove_subscription(tx, &body.name).await? {
-            return Err(no_such("subscription", &body.name));
-        }
+        let known = subscription::remove_subscription(tx, &body.name).await?;
+        HttpError::unless(known, || no_such("subscription", &body.name))?;
         Ok(done("removed"))
     }
 }

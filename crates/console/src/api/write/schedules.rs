@@ -136,17 +136,13 @@ changes! {
             BackfillChange::Resume => (BackfillAction::Resume, "resumed"),
             BackfillChange::Cancel => (BackfillAction::Cancel, "cancelled"),
         };
-        if !backfill::change(tx, id.0, action).await? {
-            return Err(no_such("backfill", id.1));
-        }
+        HttpError::unless(backfill::change(tx, id.0, action).await?, || no_such("backfill", id.1))?;
         Ok(done(result))
     }
 }
 
 fn enabled(known: bool, body: &EnableRequest, kind: &str) -> Result<Done, HttpError> {
-    if !known {
-        return Err(no_such(kind, &body.name));
-    }
+    HttpError::unless(known, || no_such(kind, &body.name))?;
     Ok(done(if body.enabled { "enabled" } else { "disabled" }))
 }
 

@@ -55,28 +55,25 @@ async fn is_known(tx: &Transaction<'_>, name: &str) -> Result<bool, QueueError> 
 async fn create_group(form: FormRequest) -> HandlerResult {
     let change = read_change(&form)?;
     let name = form.text("name").ok_or_else(|| HttpError::bad_request("a group needs a name"))?;
-    form.change(async |tx| {
+    form.change(PATH, async |tx| {
         if is_known(tx, &name).await? {
             return Err(HttpError::bad_request(format!("group {name} already exists")));
         }
-        group::set_group(tx, &name, &change).await?;
-        Ok(PATH)
+        Ok(group::set_group(tx, &name, &change).await?)
     })
     .await
 }
 
 async fn change_group(Path(group): Path<String>, form: FormRequest) -> HandlerResult {
     let change = read_change(&form)?;
-    form.change(async |tx| {
+    form.change(PATH, async |tx| {
         // set_group creates a missing group; a mistyped URL must not.
-        if !is_known(tx, &group).await? {
-            return Err(group_not_found());
-        }
+        HttpError::unless(is_known(tx, &group).await?, group_not_found)?;
         group::set_group(tx, &group, &change).await?;
         if change.max_running.is_none() {
             limit::set_max_running(tx, LimitKind::Group, &group, None).await?;
         }
-        Ok(PATH)
+        Ok(())
     })
     .await
 }
@@ -91,18 +88,14 @@ async fn set_active_period(Path(group): Path<String>, form: FormRequest) -> Hand
         }
         _ => return Err(HttpError::bad_request("an active period needs a start and an end")),
     };
-    form.change(async |tx| {
-        group::set_active_period(tx, &group, period.as_ref()).await?;
-        Ok(PATH)
-    })
-    .await
+    form.change(PATH, async |tx| Ok(group::set_active_period(tx, &group, period.as_ref()).await?))
+        .await
 }
 
 /// Removes a group. The database refuses while the group has live tasks.
 async fn remove_group(Path(group): Path<String>, form: FormRequest) -> HandlerResult {
-    form.change(async |tx| match group::drop_group(tx, &group).await? {
-        true => Ok(PATH),
-        false => Err(group_not_found()),
+    form.change(PATH, async |tx| {
+        HttpError::unless(group::drop_group(tx, &group).await?, group_not_found)
     })
     .await
 }

@@ -181,13 +181,11 @@ async fn set_key_limits(form: FormRequest) -> HandlerResult {
     if create && limits.is_empty() {
         return Err(HttpError::bad_request("a limit needs a number of tasks or a rate"));
     }
-    form.change(async |tx| {
+    form.change(PATH, async |tx| {
         // set_max_running creates a missing limit; a mistyped key must not.
-        if !create && !limit::key_is_known(tx, key).await? {
-            return Err(key_not_found(key));
-        }
-        limits.set(tx, LimitKind::Key, key).await?;
-        Ok(PATH)
+        let known = create || limit::key_is_known(tx, key).await?;
+        HttpError::unless(known, || key_not_found(key))?;
+        Ok(limits.set(tx, LimitKind::Key, key).await?)
     })
     .await
 }
@@ -195,9 +193,8 @@ async fn set_key_limits(form: FormRequest) -> HandlerResult {
 /// Removes the limit of a concurrency key. The database refuses while the key has live tasks.
 async fn remove_key_limits(form: FormRequest) -> HandlerResult {
     let key = form.field("key");
-    form.change(async |tx| match limit::remove(tx, key).await? {
-        true => Ok(PATH),
-        false => Err(key_not_found(key)),
+    form.change(PATH, async |tx| {
+        HttpError::unless(limit::remove(tx, key).await?, || key_not_found(key))
     })
     .await
 }

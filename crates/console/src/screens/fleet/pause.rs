@@ -24,13 +24,13 @@ async fn pause_fleet(form: FormRequest) -> HandlerResult {
     };
     let (length, start) = (minutes("length")?, minutes("start")?.filter(|wait| !wait.is_zero()));
     let reason = form.text("reason");
-    form.change(async |tx| {
+    form.change("/queues", async |tx| {
         let from = match start {
             Some(wait) => Some(task_queries::now(tx).await? + wait),
             None => None,
         };
-        maintenance::pause_fleet(tx, &PauseRequest { from, until: None, length, reason }).await?;
-        Ok("/queues")
+        let pause = PauseRequest { from, until: None, length, reason };
+        Ok(maintenance::pause_fleet(tx, &pause).await?)
     })
     .await
 }
@@ -38,9 +38,5 @@ async fn pause_fleet(form: FormRequest) -> HandlerResult {
 /// Ends the pause in force; with `planned`, also removes the planned ones.
 async fn resume_fleet(form: FormRequest) -> HandlerResult {
     let planned = form.optional("planned")?.unwrap_or(false);
-    form.change(async |tx| {
-        maintenance::resume_fleet(tx, planned).await?;
-        Ok("/queues")
-    })
-    .await
+    form.change("/queues", async |tx| Ok(maintenance::resume_fleet(tx, planned).await?)).await
 }

@@ -55,18 +55,11 @@ async fn set_weights(form: FormRequest) -> HandlerResult {
     for (weight, priority) in weights.iter_mut().zip(Priority::ALL) {
         *weight = form.optional(priority.as_str())?;
     }
-    form.change(async |tx| {
-        priority::set_weights(tx, &weights).await?;
-        Ok("/priorities")
-    })
-    .await
+    form.change("/priorities", async |tx| Ok(priority::set_weights(tx, &weights).await?)).await
 }
 
 async fn set_reserved_capacity(form: FormRequest) -> HandlerResult {
     let capacity = form.parsed("capacity")?;
-    form.change(async |tx| {
-        priority::set_reserved_capacity(tx, capacity).await?;
-        Ok("/priorities")
-    })
-    .await
+    form.change("/priorities", async |tx| Ok(priority::set_reserved_capacity(tx, capacity).await?))
+        .await
 }

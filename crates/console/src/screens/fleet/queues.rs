@@ -46,10 +46,9 @@ async fn show(mut request: ReadRequest) -> HandlerResult {
 /// Checks that a queue exists: the functions that change a setting of a queue create the queue, which
 /// a mistyped name must not.
 pub(crate) async fn require_queue(tx: &Transaction<'_>, queue: &str) -> Result<(), HttpError> {
-    match operate::queue_is_known(tx, queue).await? {
-        true => Ok(()),
-        false => Err(HttpError::not_found(format!("there is no queue {queue}"))),
-    }
+    HttpError::unless(operate::queue_is_known(tx, queue).await?, || {
+        HttpError::not_found(format!("there is no queue {queue}"))
+    })
 }
 
 /// Changes whether workers claim from a queue.
@@ -59,21 +58,14 @@ pub(crate) async fn set_paused(
     paused: bool,
 ) -> Result<(), HttpError> {
     require_queue(tx, queue).await?;
-    if paused {
-        operate::pause(tx, queue).await?;
-    } else {
-        operate::resume(tx, queue).await?;
-    }
-    Ok(())
+    let set =
+        if paused { operate::pause(tx, queue).await } else { operate::resume(tx, queue).await };
+    Ok(set?)
 }
 
 async fn pause_queue(Path(queue): Path<String>, form: FormRequest) -> HandlerResult {
     let paused = form.parsed("paused")?;
-    form.change(async |tx| {
-        set_paused(tx, &queue, paused).await?;
-        Ok(PATH)
-    })
-    .await
+    form.change(PATH, async |tx| set_paused(tx, &queue, paused).await).await
 }
 
 /// Cancels the tasks that wait in the queue when the form is submitted. Each chunk is a transaction,
@@ -134,10 +126,9 @@ impl Limits {
 
 async fn set_queue_limits(Path(queue): Path<String>, form: FormRequest) -> HandlerResult {
     let limits = Limits::read(&form)?;
-    form.change(async |tx| {
+    form.change(PATH, async |tx| {
         require_queue(tx, &queue).await?;
-        limits.set(tx, LimitKind::Queue, &queue).await?;
-        Ok(PATH)
+        Ok(limits.set(tx, LimitKind::Queue, &queue).await?)
     })
     .await
 }
@@ -145,10 +136,9 @@ async fn set_queue_limits(Path(queue): Path<String>, form: FormRequest) -> Handl
 /// Sets the time budget of shared commits; with an empty field, each task commits alone.
 async fn set_shared_commit(Path(queue): Path<String>, form: FormRequest) -> HandlerResult {
     let budget = form.optional("milliseconds")?.map(Duration::from_millis);
-    form.change(async |tx| {
+    form.change(PATH, async |tx| {
         require_queue(tx, &queue).await?;
-        operate::set_shared_commit(tx, &queue, budget).await?;
-        Ok(PATH)
+        Ok(operate::set_shared_commit(tx, &queue, budget).await?)
     })
     .await
 }
@@ -160,10 +150,9 @@ async fn set_conditions(Path(queue): Path<String>, form: FormRequest) -> Handler
         max_snapshot_age_seconds: form.optional("max_snapshot_age")?,
         max_active_sessions: form.optional("max_active_sessions")?,
     };
-    form.change(async |tx| {
+    form.change(PATH, async |tx| {
         require_queue(tx, &queue).await?;
-        operate::set_queue_conditions(tx, &queue, conditions).await?;
-        Ok(PATH)
+        Ok(operate::set_queue_conditions(tx, &queue, conditions).await?)
     })
     .await
 }

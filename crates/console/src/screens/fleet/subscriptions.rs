@@ -57,27 +57,25 @@ async fn show(mut request: ReadRequest) -> HandlerResult {
 
 async fn enable_subscription(Path(name): Path<String>, form: FormRequest) -> HandlerResult {
     let enabled = form.parsed("enabled")?;
-    form.change(async |tx| match subscription::enable_subscription(tx, &name, enabled).await? {
-        true => Ok(PATH),
-        false => Err(subscription_not_found()),
+    form.change(PATH, async |tx| {
+        let known = subscription::enable_subscription(tx, &name, enabled).await?;
+        HttpError::unless(known, subscription_not_found)
     })
     .await
 }
 
 async fn test_subscription(Path(name): Path<String>, form: FormRequest) -> HandlerResult {
-    form.change(async |tx| {
-        let test = subscription::test_subscription(tx, &name).await?;
-        test.map(|_| PATH).ok_or_else(subscription_not_found)
+    form.change(PATH, async |tx| {
+        subscription::test_subscription(tx, &name).await?.ok_or_else(subscription_not_found)
     })
     .await
 }
 
 /// Attempts the undeliverable notifications of a subscription again.
 async fn retry_notifications(Path(name): Path<String>, form: FormRequest) -> HandlerResult {
-    form.change(async |tx| {
+    form.change(PATH, async |tx| {
         subscription::subscription(tx, &name).await?.ok_or_else(subscription_not_found)?;
-        subscription::retry_notifications(tx, Some(&name), None).await?;
-        Ok(PATH)
+        Ok(subscription::retry_notifications(tx, Some(&name), None).await?)
     })
     .await
 }

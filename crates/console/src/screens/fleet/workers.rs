@@ -68,9 +68,8 @@ async fn drain_worker(Path(id): Path<String>, form: FormRequest) -> HandlerResul
         || HttpError::not_found("worker not found").hint("the worker may have stopped meanwhile");
     let worker = WorkerId(id.parse().map_err(|_| not_found())?);
     let draining = form.parsed("draining")?;
-    form.change(async |tx| match operate::drain(tx, worker, draining).await? {
-        true => Ok("/workers"),
-        false => Err(not_found()),
+    form.change("/workers", async |tx| {
+        HttpError::unless(operate::drain(tx, worker, draining).await?, not_found)
     })
     .await
 }

@@ -14,30 +14,28 @@ pub(crate) fn routes() -> Router<App> {
 }
 
 async fn start_run(form: FormRequest) -> HandlerResult {
-    form.change(async |tx| {
-        let known = data(tx, form.field("name")).await?;
-        let params = form.params(&known.shape.params);
-        let options = RunOptions::default();
-        let started = run::start(tx, &[known.shape.name], &params, &options).await?;
-        Ok(format!("/runs/{}", started.run))
-    })
-    .await
+    let mut session = form.context.session().await?;
+    let tx = form.begin(&mut session).await?;
+    let known = data(&tx, form.field("name")).await?;
+    let params = form.params(&known.shape.params);
+    let started = run::start(&*tx, &[known.shape.name], &params, &RunOptions::default()).await?;
+    tx.commit().await?;
+    Ok(form.redirect_back(&format!("/runs/{}", started.run)))
 }
 
 async fn enable_job(form: FormRequest) -> HandlerResult {
     let (name, enabled) = (form.field("name"), form.parsed("enabled")?);
-    form.change(async |tx| match job::enable(tx, name, enabled).await? {
-        true => Ok(path(name)),
-        false => Err(no_such_job(name)),
+    form.change(&path(name), async |tx| {
+        HttpError::unless(job::enable(tx, name, enabled).await?, || no_such_job(name))
     })
     .await
 }
 
 async fn enable_task(form: FormRequest) -> HandlerResult {
     let (name, task, enabled) = (form.field("name"), form.field("task"), form.parsed("enabled")?);
-    form.change(async |tx| match job::enable_task(tx, name, task, enabled).await? {
-        true => Ok(path(name)),
-        false => Err(HttpError::not_found(format!("job {name} has no task {task}"))),
+    let not_found = || HttpError::not_found(format!("job {name} has no task {task}"));
+    form.change(&path(name), async |tx| {
+        HttpError::unless(job::enable_task(tx, name, task, enabled).await?, not_found)
     })
     .await
 }

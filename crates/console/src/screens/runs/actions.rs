@@ -25,16 +25,15 @@ enum Selection {
 }
 
 /// Makes a change of a run that exists, and returns to the run.
-async fn change_run(
+async fn change_run<R>(
     id: &str,
     form: &FormRequest,
-    change: impl AsyncFnOnce(&Transaction<'_>, RunId) -> Result<(), HttpError>,
+    change: impl AsyncFnOnce(&Transaction<'_>, RunId) -> Result<R, HttpError>,
 ) -> HandlerResult {
     let id = run_id(id)?;
-    form.change(async |tx| {
+    form.change(&format!("/runs/{id}"), async |tx| {
         require_run(tx, id).await?;
-        change(tx, id).await?;
-        Ok(format!("/runs/{id}"))
+        change(tx, id).await
     })
     .await
 }
@@ -45,11 +44,7 @@ pub(crate) async fn require_run(tx: &Transaction<'_>, id: RunId) -> Result<(), H
 }
 
 async fn cancel_run(Path(id): Path<String>, form: FormRequest) -> HandlerResult {
-    change_run(&id, &form, async |tx, id| {
-        run::cancel(tx, id, form.flag("kill")).await?;
-        Ok(())
-    })
-    .await
+    change_run(&id, &form, async |tx, id| Ok(run::cancel(tx, id, form.flag("kill")).await?)).await
 }
 
 async fn restart_run(Path(id): Path<String>, form: FormRequest) -> HandlerResult {
@@ -69,11 +64,10 @@ async fn restart_run(Path(id): Path<String>, form: FormRequest) -> HandlerResult
         }
     };
     change_run(&id, &form, async |tx, id| {
-        match again {
+        Ok(match again {
             Selection::Unsuccessful(options) => run::restart(tx, id, options).await?,
             Selection::Rerun(tasks) => run::rerun(tx, id, &tasks, true).await?,
-        };
-        Ok(())
+        })
     })
     .await
 }

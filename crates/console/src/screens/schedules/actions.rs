@@ -22,24 +22,24 @@ fn path(name: &str) -> String {
 
 async fn start_run(form: FormRequest) -> HandlerResult {
     let name = form.field("name");
-    form.change(async |tx| {
-        let known = queries::status(tx, name).await?.ok_or_else(|| no_such_schedule(name))?;
-        let at = match form.field("at") {
-            "" => None,
-            _ => Some(form.instant("at", &zone(&known.timing))?),
-        };
-        let params = form.params(&jobs::param_names(tx, name).await?);
-        let started = declare::run_now(tx, name, form.flag("force"), &params, at).await?;
-        started.map(|run| format!("/runs/{run}")).ok_or_else(|| no_such_schedule(name))
-    })
-    .await
+    let mut session = form.context.session().await?;
+    let tx = form.begin(&mut session).await?;
+    let known = queries::status(&*tx, name).await?.ok_or_else(|| no_such_schedule(name))?;
+    let at = match form.field("at") {
+        "" => None,
+        _ => Some(form.instant("at", &zone(&known.timing))?),
+    };
+    let params = form.params(&jobs::param_names(&*tx, name).await?);
+    let started = declare::run_now(&*tx, name, form.flag("force"), &params, at).await?;
+    let run = started.ok_or_else(|| no_such_schedule(name))?;
+    tx.commit().await?;
+    Ok(form.redirect_back(&format!("/runs/{run}")))
 }
 
 async fn enable_schedule(form: FormRequest) -> HandlerResult {
     let (name, enabled) = (form.field("name"), form.parsed("enabled")?);
-    form.change(async |tx| match declare::enable(tx, name, enabled).await? {
-        true => Ok(path(name)),
-        false => Err(no_such_schedule(name)),
+    form.change(&path(name), async |tx| {
+        HttpError::unless(declare::enable(tx, name, enabled).await?, || no_such_schedule(name))
     })
     .await
 }
@@ -105,12 +105,11 @@ async fn change_backfill(form: FormRequest) -> HandlerResult {
         "cancel" => BackfillAction::Cancel,
         _ => return Err(HttpError::bad_request("action must be pause, resume or cancel")),
     };
-    form.change(async |tx| {
-        let known = backfill::backfills(tx, None, Some(id), 1).await?.pop();
-        let known =
-            known.ok_or_else(|| HttpError::not_found(format!("there is no backfill {id}")))?;
-        backfill::change(tx, id, action).await?;
-        Ok(path(&known.schedule))
-    })
-    .await
+    let mut session = form.context.session().await?;
+    let tx = form.begin(&mut session).await?;
+    let known = backfill::backfills(&*tx, None, Some(id), 1).await?.pop();
+    let known = known.ok_or_else(|| HttpError::not_found(format!("there is no backfill {id}")))?;
+    backfill::change(&*tx, id, action).await?;
+    tx.commit().await?;
+    Ok(form.redirect_back(&path(&known.schedule)))
 }

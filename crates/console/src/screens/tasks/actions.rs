@@ -14,28 +14,32 @@ pub(crate) fn routes() -> Router<App> {
 }
 
 /// Returns the path of a task, unless it does not exist.
-fn path_of(id: TaskId, result: &str) -> Result<String, HttpError> {
-    if result == "not found" { Err(no_such_task(id)) } else { Ok(format!("/tasks/{id}")) }
+fn path(id: TaskId) -> String {
+    format!("/tasks/{id}")
+}
+
+fn found(id: TaskId, result: &str) -> Result<(), HttpError> {
+    HttpError::unless(result != "not found", || no_such_task(id))
 }
 
 async fn cancel_task(Path(id): Path<String>, form: FormRequest) -> HandlerResult {
     let id = task_id(&id)?;
-    form.change(async |tx| path_of(id, &cancel::cancel(tx, id).await?)).await
+    form.change(&path(id), async |tx| found(id, &cancel::cancel(tx, id).await?)).await
 }
 
 async fn retry_task(Path(id): Path<String>, form: FormRequest) -> HandlerResult {
     let id = task_id(&id)?;
-    form.change(async |tx| path_of(id, &cancel::retry(tx, id).await?)).await
+    form.change(&path(id), async |tx| found(id, &cancel::retry(tx, id).await?)).await
 }
 
 /// Changes a waiting task. An empty field leaves its option unchanged.
 async fn change_task(Path(id): Path<String>, form: FormRequest) -> HandlerResult {
     let id = task_id(&id)?;
     let changes = read_changes(&form)?;
-    form.change(async |tx| match change::change(tx, id, &changes).await?.as_str() {
+    form.change(&path(id), async |tx| match change::change(tx, id, &changes).await?.as_str() {
         "finished" => Err(HttpError::bad_request(format!("task {id} is finished"))
             .hint("Only a task that waits can be changed.")),
-        result => path_of(id, result),
+        result => found(id, result),
     })
     .await
 }
