@@ -9,10 +9,10 @@ use std::collections::HashSet;
 use conninfo::GenericClient;
 use jiff::Timestamp;
 use queue::QueueError;
-use queue::row::{FromRow, column, from_row, scalar};
+use queue::row::{Param, column, from_row, one, query, rows};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use tokio_postgres::types::{Json, Type};
+use tokio_postgres::types::Json;
 use tokio_postgres::{Client, Transaction};
 
 use crate::due::before;
@@ -230,13 +230,12 @@ pub async fn advance(client: &mut Client) -> Result<AdvanceSummary, QueueError> 
     let mut done = AdvanceSummary::default();
     for _ in 0..MAX_PASSES {
         let mut transaction = client.transaction().await?;
-        let locked = transaction.query_typed(LOCK, &[]).await?;
+        let locked: Vec<LockedBackfill> = rows(&transaction, LOCK, &[]).await?;
         let mut more = false;
-        for row in &locked {
-            let it = LockedBackfill::from_row(row)?;
+        for it in &locked {
             if it.room > 0 {
                 let step = transaction.savepoint("one").await?;
-                match advance_one(&step, &it).await {
+                match advance_one(&step, it).await {
                     Ok((fired, again)) => {
                         step.commit().await?;
                         done.fired += fired;
@@ -265,7 +264,7 @@ async fn advance_one(
     let plan = plan(it).unwrap_or_else(
         |error| json!({ "id": it.id, "room": 0, "instants": [it.next_at], "error": error }),
     );
-    let rows = transaction.query_typed(ADVANCE, &[(&Json(plan), Type::JSONB)]).await?;
+    let rows = query(transaction, ADVANCE, &[&Json(plan)]).await?;
     let fired: i32 = column(&rows[0], "fired")?;
     Ok((u64::from(fired.cast_unsigned()), column(&rows[0], "more")?))
 }
@@ -290,14 +289,8 @@ pub async fn preview(
     let mut skipped = Vec::new();
     if !options.again {
         let wanted: HashSet<Timestamp> = found.iter().copied().collect();
-        let params = [
-            (/* schedule */ &schedule as _, Type::TEXT),
-            (/* from */ &options.from as _, Type::TIMESTAMPTZ),
-            (/* to */ &options.to as _, Type::TIMESTAMPTZ),
-        ];
-        for row in client.query_typed(FIRED, &params).await? {
-            skipped.extend(Some(scalar(&row)?).filter(|at| wanted.contains(at)));
-        }
+        skipped = rows(client, FIRED, &[&schedule, &options.from, &options.to]).await?;
+        skipped.retain(|at| wanted.contains(at));
     }
     let (first, last) = (found.first().copied(), found.last().copied());
     Ok(BackfillPreview { instants: found.len(), first, last, skipped })
@@ -316,13 +309,13 @@ pub async fn create(
 ) -> Result<Option<i64>, QueueError> {
     let BackfillOptions { from, to, max_running, again, params } = options;
     let document = json!({ "max_running": max_running, "again": again, "params": params });
-    let values = [
-        (/* name */ &schedule as _, Type::TEXT),
-        (/* from_at */ from as _, Type::TIMESTAMPTZ),
-        (/* to_at */ to as _, Type::TIMESTAMPTZ),
-        (/* options */ &Json(document) as _, Type::JSONB),
+    let params: [&dyn Param; 4] = [
+        /* name */ &schedule,
+        /* from_at */ from,
+        /* to_at */ to,
+        /* options */ &Json(document),
     ];
-    scalar(&client.query_typed(CREATE, &values).await?[0])
+    one(client, CREATE, &params).await
 }
 
 /// Pauses, resumes or cancels a backfill. Returns `false` if it does not exist.
@@ -339,7 +332,7 @@ pub async fn change(
         BackfillAction::Resume => RESUME,
         BackfillAction::Cancel => CANCEL,
     };
-    scalar(&client.query_typed(sql, &[(&id, Type::INT8)]).await?[0])
+    one(client, sql, &[&id]).await
 }
 
 /// Returns backfills, newest first: those of a schedule, or the one with this id, or all.
@@ -349,10 +342,5 @@ pub async fn backfills(
     id: Option<i64>,
     limit: i64,
 ) -> Result<Vec<Backfill>, QueueError> {
-    let params = [
-        (/* schedule */ &schedule as _, Type::TEXT),
-        (/* id */ &id as _, Type::INT8),
-        (/* limit */ &limit as _, Type::INT8),
-    ];
-    client.query_typed(LIST, &params).await?.iter().map(Backfill::from_row).collect()
+    rows(client, LIST, &[&schedule, &id, &limit]).await
 }

@@ -3,11 +3,11 @@
 use conninfo::GenericClient;
 use jiff::Timestamp;
 use queue::QueueError;
-use queue::row::{FromRow, from_row, scalar};
+use queue::row::{execute, from_row, one, query, rows, scalar};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tokio_postgres::Transaction;
-use tokio_postgres::types::{Json, Type};
+use tokio_postgres::types::Json;
 
 use crate::enums::DeclaredIn;
 use crate::timing::Timing;
@@ -81,8 +81,7 @@ pub async fn check_future(client: &impl GenericClient, timing: &Timing) -> Resul
 /// # Errors
 /// Fails if another session takes longer than the `lock_timeout`, or the role lacks the privilege.
 pub async fn lock(transaction: &Transaction<'_>, name: &str) -> Result<(), QueueError> {
-    transaction.query_typed(LOCK, &[(&name, Type::TEXT)]).await?;
-    Ok(())
+    execute(transaction, LOCK, &[&name]).await
 }
 
 /// Creates or changes a schedule. `mill.put_schedule` describes the format of the document, whose
@@ -98,16 +97,8 @@ pub async fn put(
     declared_in: DeclaredIn,
     declared_as: Option<&str>,
 ) -> Result<PutResult, QueueError> {
-    let rows = client
-        .query_typed(
-            PUT,
-            &[
-                (/* definition */ &Json(definition), Type::JSONB),
-                (/* declared_in */ &declared_in.as_str(), Type::TEXT),
-                (/* declared_as */ &declared_as, Type::TEXT),
-            ],
-        )
-        .await?;
+    let rows =
+        query(client, PUT, &[&Json(definition), &declared_in.as_str(), &declared_as]).await?;
     match scalar(&rows[0])? {
         "new" => {
             if let Some(Ok(timing)) = definition["timing"].as_str().map(Timing::parse) {
@@ -117,7 +108,7 @@ pub async fn put(
         }
         "changed" => {
             let name = definition["name"].as_str();
-            client.query_typed(ACCEPT, &[(&name, Type::TEXT)]).await?;
+            execute(client, ACCEPT, &[&name]).await?;
             Ok(PutResult::Changed)
         }
         "unchanged" => Ok(PutResult::Unchanged),
@@ -137,13 +128,12 @@ pub async fn remove(
     client: &impl GenericClient,
     names: &[String],
 ) -> Result<Vec<String>, QueueError> {
-    let rows = client.query_typed(REMOVE, &[(&names, Type::TEXT_ARRAY)]).await?;
-    rows.iter().map(scalar).collect()
+    rows(client, REMOVE, &[&names]).await
 }
 
 /// Returns every schedule whose declaration exists, sorted by name.
 pub async fn declared(client: &impl GenericClient) -> Result<Vec<DeclaredSchedule>, QueueError> {
-    client.query_typed(DECLARED, &[]).await?.iter().map(DeclaredSchedule::from_row).collect()
+    rows(client, DECLARED, &[]).await
 }
 
 /// Enables or disables a schedule. Returns `false` if it does not exist.
@@ -155,8 +145,7 @@ pub async fn enable(
     name: &str,
     enabled: bool,
 ) -> Result<bool, QueueError> {
-    let params = [(&name as _, Type::TEXT), (&enabled as _, Type::BOOL)];
-    scalar(&client.query_typed(ENABLE, &params).await?[0])
+    one(client, ENABLE, &[&name, &enabled]).await
 }
 
 /// Overrides the settings that belong to operators: `max_attempts`, `retry_interval` and `jitter`.
@@ -169,8 +158,7 @@ pub async fn override_settings(
     name: &str,
     settings: &Map<String, Value>,
 ) -> Result<bool, QueueError> {
-    let params = [(&name as _, Type::TEXT), (&Json(settings) as _, Type::JSONB)];
-    scalar(&client.query_typed(OVERRIDE, &params).await?[0])
+    one(client, OVERRIDE, &[&name, &Json(settings)]).await
 }
 
 /// Starts a run of a schedule without changing its timing: for the instant `fire_at`, or else for
@@ -188,10 +176,5 @@ pub async fn run_now(
     fire_at: Option<Timestamp>,
 ) -> Result<Option<queue::RunId>, QueueError> {
     let options = json!({ "params": params, "fire_at": fire_at });
-    let values = [
-        (/* name */ &name as _, Type::TEXT),
-        (/* force */ &force as _, Type::BOOL),
-        (/* options */ &Json(options) as _, Type::JSONB),
-    ];
-    scalar(&client.query_typed(RUN_NOW, &values).await?[0])
+    one(client, RUN_NOW, &[&name, &force, &Json(options)]).await
 }

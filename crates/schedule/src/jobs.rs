@@ -2,10 +2,9 @@
 
 use conninfo::GenericClient;
 use queue::QueueError;
-use queue::row::{FromRow, column, from_row, scalar};
+use queue::row::{column, from_row, rows};
 use serde::Serialize;
 use serde_json::Value;
-use tokio_postgres::types::Type;
 
 const JOBS: &str = "SELECT /* schedule.jobs */ j.name, j.description, j.category, t.name IS NOT NULL AS has_task, t.statement, t.params, t.mode::text, t.queue,
     t.max_attempts::integer, extract(epoch FROM t.retry_interval)::float8 AS retry_interval_seconds,
@@ -76,8 +75,7 @@ pub async fn jobs(
     client: &impl GenericClient,
     schedule: &str,
 ) -> Result<Vec<ScheduledJob>, QueueError> {
-    let rows = client.query_typed(JOBS, &[(&schedule, Type::TEXT)]).await?;
-    rows.iter().map(ScheduledJob::from_row).collect()
+    rows(client, JOBS, &[&schedule]).await
 }
 
 /// Returns the names of the parameters that the jobs of a schedule take, except for the values of
@@ -86,6 +84,5 @@ pub async fn param_names(
     client: &impl GenericClient,
     schedule: &str,
 ) -> Result<Vec<String>, QueueError> {
-    let rows = client.query_typed(PARAMS, &[(&schedule, Type::TEXT)]).await?;
-    rows.iter().map(scalar).collect()
+    rows(client, PARAMS, &[&schedule]).await
 }

@@ -5,9 +5,8 @@ pub mod calendar;
 use conninfo::GenericClient;
 use jiff::Timestamp;
 use queue::QueueError;
-use queue::row::{FromRow, column, from_row};
+use queue::row::{FromRow, Param, column, from_row, query, rows};
 use serde::Serialize;
-use tokio_postgres::types::Type;
 
 use crate::queries::{COLUMNS, ScheduleStatus};
 
@@ -100,16 +99,8 @@ pub async fn page(
          ORDER BY s.name LIMIT $3"
     );
     let wanted = limit + 1;
-    let params = [
-        (/* after */ &after as _, Type::TEXT),
-        (/* name */ &name as _, Type::TEXT),
-        (/* limit */ &wanted as _, Type::INT8),
-        (/* removed */ &removed as _, Type::BOOL),
-        (/* job */ &job as _, Type::TEXT),
-    ];
-    let rows = client.query_typed(&sql, &params).await?;
-    let mut schedules =
-        rows.iter().map(ScheduleSummary::from_row).collect::<Result<Vec<_>, _>>()?;
+    let params: [&dyn Param; 5] = [&after, &name, /* limit */ &wanted, &removed, &job];
+    let mut schedules: Vec<ScheduleSummary> = rows(client, &sql, &params).await?;
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let full = schedules.len() > limit;
     schedules.truncate(limit);
@@ -128,12 +119,11 @@ async fn add_recent_runs(
         |schedules: &mut [ScheduleSummary], name: &str, change: &dyn Fn(&mut ScheduleSummary)| {
             schedules.iter_mut().filter(|it| it.status.name == name).for_each(change);
         };
-    for row in client.query_typed(OVERDUE, &[(&names, Type::TEXT_ARRAY)]).await? {
+    for row in query(client, OVERDUE, &[&names]).await? {
         let seconds = column(&row, "overdue_seconds")?;
         named(schedules, column(&row, "name")?, &|it| it.overdue_seconds = seconds);
     }
-    let params = [(&names as _, Type::TEXT_ARRAY), (&runs as _, Type::INT8)];
-    for row in client.query_typed(RECENT, &params).await? {
+    for row in query(client, RECENT, &[&names, &runs]).await? {
         let recent = RecentRun::from_row(&row)?;
         named(schedules, column(&row, "name")?, &|it| it.recent.push(recent.clone()));
     }

@@ -2,11 +2,10 @@
 
 use conninfo::GenericClient;
 use jiff::Timestamp;
-use queue::row::{FromRow, column, from_row, labels, scalar};
+use queue::row::{Param, column, execute, first, from_row, labels, one, rows};
 use queue::{Labels, QueueError};
 use serde::Serialize;
 use serde_json::Value;
-use tokio_postgres::types::Type;
 
 use crate::enums::{DeclaredIn, Event, FireMode, Overlap};
 use crate::{Timing, Trigger};
@@ -345,8 +344,7 @@ pub async fn statuses(
     let sql = format!(
         "SELECT /* schedule.statuses */ {COLUMNS} FROM mill.schedule_status s WHERE $1 OR s.removed_at IS NULL ORDER BY s.name"
     );
-    let rows = client.query_typed(&sql, &[(&removed, Type::BOOL)]).await?;
-    rows.iter().map(ScheduleStatus::from_row).collect()
+    rows(client, &sql, &[&removed]).await
 }
 
 /// Returns the schedule with this name; `None` if it does not exist.
@@ -357,8 +355,7 @@ pub async fn status(
     let sql = format!(
         "SELECT /* schedule.status */ {COLUMNS} FROM mill.schedule_status s WHERE s.name = $1"
     );
-    let rows = client.query_typed(&sql, &[(&name, Type::TEXT)]).await?;
-    rows.first().map(ScheduleStatus::from_row).transpose()
+    first(client, &sql, &[&name]).await
 }
 
 /// Returns log entries, newest first; `None` if the schedule does not exist.
@@ -368,21 +365,20 @@ pub async fn log(
 ) -> Result<Option<Vec<LogEntry>>, QueueError> {
     let mut id: Option<i64> = None;
     if let Some(name) = &wanted.schedule {
-        match client.query_typed(ID, &[(&name, Type::TEXT)]).await?.first() {
-            Some(row) => id = Some(scalar(row)?),
-            None => return Ok(None),
+        id = first(client, ID, &[&name]).await?;
+        if id.is_none() {
+            return Ok(None);
         }
     }
-    let params = [
-        (/* schedule_id */ &id as _, Type::INT8),
-        (/* event */ &wanted.event.map(Event::as_str) as _, Type::TEXT),
-        (/* before */ &wanted.before as _, Type::INT8),
-        (/* limit */ &wanted.limit as _, Type::INT8),
-        (/* since */ &wanted.since as _, Type::TIMESTAMPTZ),
-        (/* until */ &wanted.until as _, Type::TIMESTAMPTZ),
+    let params: [&dyn Param; 6] = [
+        /* schedule_id */ &id,
+        &wanted.event.map(Event::as_str),
+        &wanted.before,
+        &wanted.limit,
+        &wanted.since,
+        &wanted.until,
     ];
-    let rows = client.query_typed(LOG, &params).await?;
-    rows.iter().map(LogEntry::from_row).collect::<Result<_, _>>().map(Some)
+    rows(client, LOG, &params).await.map(Some)
 }
 
 /// Returns runs that schedules fired, newest first.
@@ -390,17 +386,17 @@ pub async fn history(
     client: &impl GenericClient,
     wanted: &RunHistoryFilter,
 ) -> Result<Vec<FiredRun>, QueueError> {
-    let params = [
-        (/* schedule */ &wanted.schedule as _, Type::TEXT),
-        (/* state */ &wanted.state as _, Type::TEXT),
-        (/* since */ &wanted.since as _, Type::TIMESTAMPTZ),
-        (/* until */ &wanted.until as _, Type::TIMESTAMPTZ),
-        (/* before */ &wanted.before as _, Type::INT8),
-        (/* limit */ &wanted.limit as _, Type::INT8),
-        (/* job */ &wanted.job as _, Type::TEXT),
-        (/* fire_at */ &wanted.fire_at as _, Type::TIMESTAMPTZ),
+    let params: [&dyn Param; 8] = [
+        &wanted.schedule,
+        &wanted.state,
+        &wanted.since,
+        &wanted.until,
+        &wanted.before,
+        &wanted.limit,
+        &wanted.job,
+        &wanted.fire_at,
     ];
-    client.query_typed(HISTORY, &params).await?.iter().map(FiredRun::from_row).collect()
+    rows(client, HISTORY, &params).await
 }
 
 /// Evaluates a schedule as a tick would now, with the same code. Returns `None` if the schedule
@@ -413,27 +409,23 @@ pub async fn test(
     client: &impl GenericClient,
     name: &str,
 ) -> Result<Option<TestResult>, QueueError> {
-    let rows = client.query_typed(TIMING, &[(&name, Type::TEXT)]).await?;
-    let timing: Option<String> = rows.first().map(scalar).transpose()?;
+    let timing: Option<String> = first(client, TIMING, &[&name]).await?;
     let timing = timing.and_then(|timing| Timing::parse(&timing).ok());
     let trigger = timing.as_ref().and_then(Timing::trigger).map(Trigger::to_json);
-    client.query_typed(TEST_TIMEOUT, &[(&trigger, Type::JSONB)]).await?;
-    let params = [(&name as _, Type::TEXT), (&trigger as _, Type::JSONB)];
-    let rows = client.query_typed(TEST, &params).await?;
-    rows.first().map(TestResult::from_row).transpose()
+    execute(client, TEST_TIMEOUT, &[&trigger]).await?;
+    first(client, TEST, &[&name, &trigger]).await
 }
 
 /// Returns the errors in the comments of procedures that the last schedule sync found.
 pub async fn annotation_errors(
     client: &impl GenericClient,
 ) -> Result<Vec<AnnotationError>, QueueError> {
-    let rows = client.query_typed(DECLARATION_ERRORS, &[]).await?;
-    rows.iter().map(AnnotationError::from_row).collect()
+    rows(client, DECLARATION_ERRORS, &[]).await
 }
 
 /// Returns the state of all schedules.
 pub async fn health(client: &impl GenericClient) -> Result<Health, QueueError> {
-    Health::from_row(&client.query_typed(HEALTH, &[]).await?[0])
+    one(client, HEALTH, &[]).await
 }
 
 /// Returns the instants of enabled schedules, up to the given number, beginning with the oldest
@@ -442,6 +434,5 @@ pub async fn instants(
     client: &impl GenericClient,
     limit: i64,
 ) -> Result<Vec<Instants>, QueueError> {
-    let rows = client.query_typed(INSTANTS, &[(&limit, Type::INT8)]).await?;
-    rows.iter().map(Instants::from_row).collect()
+    rows(client, INSTANTS, &[&limit]).await
 }

@@ -9,11 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use conninfo::GenericClient;
 use queue::QueueError;
-use queue::row::{FromRow, from_row};
+use queue::row::{execute, from_row, rows};
 use serde::Serialize;
 use serde_json::Value;
 use tokio_postgres::Transaction;
-use tokio_postgres::types::Type;
 
 use crate::annotation::{self, Annotations, line_and_column};
 use crate::declare::{self, PutResult, declared};
@@ -109,7 +108,7 @@ pub struct Reconciled {
 
 /// Returns the procedures and functions with annotations.
 pub async fn procedures(client: &impl GenericClient) -> Result<Vec<Procedure>, QueueError> {
-    client.query_typed(PROCEDURES, &[]).await?.iter().map(Procedure::from_row).collect()
+    rows(client, PROCEDURES, &[]).await
 }
 
 /// Computes the desired schedules from the comments.
@@ -271,16 +270,15 @@ async fn store_declaration_errors(
     let column =
         |of: fn(&AnnotationError) -> &str| declaration_errors.iter().map(of).collect::<Vec<_>>();
     let hints: Vec<Option<&str>> = declaration_errors.iter().map(|it| it.hint.as_deref()).collect();
-    transaction
-        .query_typed(
-            INSERT_DECLARATION_ERRORS,
-            &[
-                (/* declared_as */ &column(|it| &it.declared_as), Type::TEXT_ARRAY),
-                (/* place */ &column(|it| &it.place), Type::TEXT_ARRAY),
-                (/* message */ &column(|it| &it.message), Type::TEXT_ARRAY),
-                (/* hint */ &hints, Type::TEXT_ARRAY),
-            ],
-        )
-        .await?;
-    Ok(())
+    execute(
+        transaction,
+        INSERT_DECLARATION_ERRORS,
+        &[
+            &column(|it| &it.declared_as),
+            &column(|it| &it.place),
+            &column(|it| &it.message),
+            /* hint */ &hints,
+        ],
+    )
+    .await
 }

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use conninfo::GenericClient;
 use jiff::Timestamp;
-use queue::row::{FromRow, column, duration, from_row, scalar};
+use queue::row::{FromRow, Param, column, duration, first, from_row, one, query};
 use queue::{QueueError, RunId};
 use serde::Serialize;
 use serde_json::Value;
-use tokio_postgres::types::{Json, Type};
+use tokio_postgres::types::Json;
 use tokio_postgres::{Client, Transaction};
 
 use crate::due::{CatchUpPolicy, DueFires, due};
@@ -201,7 +201,7 @@ async fn take_due(
     transaction: &Transaction<'_>,
     max_count: i32,
 ) -> Result<(TickSummary, Vec<FirePlan>), QueueError> {
-    let rows = transaction.query_typed(TAKE, &[(&max_count, Type::INT4)]).await?;
+    let rows = query(transaction, TAKE, &[&max_count]).await?;
     let mut pass = TickSummary { taken: rows.len(), ..TickSummary::default() };
     let mut plans = Vec::new();
     for row in &rows {
@@ -228,7 +228,7 @@ async fn apply_plans(
     plans: &[FirePlan],
     pass: &mut TickSummary,
 ) -> Result<(), QueueError> {
-    for row in transaction.query_typed(TICK, &[(&Json(plans), Type::JSONB)]).await? {
+    for row in query(transaction, TICK, &[&Json(plans)]).await? {
         pass.fired += u64::from(column::<i32>(&row, "fired")?.cast_unsigned());
         pass.skipped += u64::from(column::<i32>(&row, "skipped")?.cast_unsigned());
     }
@@ -274,19 +274,15 @@ pub async fn tick_trigger(
         Ok((pending, oldest)) => (Some(pending), oldest, None),
         Err(error) => (None, None, Some(error)),
     };
-    let rows = client
-        .query_typed(
-            TICK_TRIGGER,
-            &[
-                (/* schedule_id */ &measure.id.0, Type::INT8),
-                (/* version */ &measure.version, Type::INT4),
-                (/* taken_at */ &measure.taken_at, Type::TIMESTAMPTZ),
-                (/* pending */ &pending, Type::INT8),
-                (/* oldest_seconds */ &oldest, Type::FLOAT8),
-                (/* error */ &error, Type::TEXT),
-            ],
-        )
-        .await?;
+    let params: [&dyn Param; 6] = [
+        /* schedule_id */ &measure.id.0,
+        &measure.version,
+        &measure.taken_at,
+        &pending,
+        /* oldest_seconds */ &oldest,
+        &error,
+    ];
+    let rows = query(client, TICK_TRIGGER, &params).await?;
     Ok((column::<i32>(&rows[0], "fired")? > 0, column::<i32>(&rows[0], "skipped")? > 0))
 }
 
@@ -303,10 +299,10 @@ from_row! { MissedDeadlines { late, timed_out } }
 
 /// Marks the runs that have missed their deadlines, and cancels those whose timeout has passed.
 pub async fn enforce_deadlines(client: &impl GenericClient) -> Result<MissedDeadlines, QueueError> {
-    MissedDeadlines::from_row(&client.query_typed(ENFORCE, &[]).await?[0])
+    one(client, ENFORCE, &[]).await
 }
 
 /// Returns the time until the next tick; `None` if there is none, or if the fleet is paused.
 pub async fn next_tick_in(client: &impl GenericClient) -> Result<Option<Duration>, QueueError> {
-    client.query_typed(NEXT, &[]).await?.first().map(|row| scalar(row).map(duration)).transpose()
+    Ok(first(client, NEXT, &[]).await?.map(duration))
 }

@@ -4,10 +4,9 @@
 use conninfo::GenericClient;
 use jiff::Timestamp;
 use queue::QueueError;
-use queue::row::{FromRow, from_row};
+use queue::row::{from_row, rows};
 use queue::run::RunState;
 use serde::Serialize;
-use tokio_postgres::types::Type;
 
 use crate::Timing;
 use crate::queries::ScheduleStatus;
@@ -44,13 +43,7 @@ pub async fn fired(
     (from, to): (Timestamp, Timestamp),
     per_schedule: i64,
 ) -> Result<Vec<CalendarFire>, QueueError> {
-    let params = [
-        (/* schedules */ &schedules as _, Type::TEXT_ARRAY),
-        (/* from */ &from as _, Type::TIMESTAMPTZ),
-        (/* to */ &to as _, Type::TIMESTAMPTZ),
-        (/* per_schedule */ &per_schedule as _, Type::INT8),
-    ];
-    client.query_typed(FIRED, &params).await?.iter().map(CalendarFire::from_row).collect()
+    rows(client, FIRED, &[&schedules, &from, &to, &per_schedule]).await
 }
 
 /// Returns the coming fires of a schedule after `from` until before `to`, up to `limit`. A schedule
