@@ -87,10 +87,7 @@ impl QueueError {
     pub fn sqlstate(&self) -> Option<&SqlState> {
         match self {
             Self::Database(error) => error.code(),
-            Self::Unreachable(_)
-            | Self::Refused { .. }
-            | Self::NoAnswer { .. }
-            | Self::Unexpected { .. } => None,
+            _ => None,
         }
     }
 

@@ -19,11 +19,11 @@ mod subscriptions;
 mod targets;
 mod waiting_limits;
 
-pub use approvals::{NeededApproval, needed_approvals};
-pub use server::{ServerState, server_state};
-pub use slow::{LateRun, SlowRun, SlowTask, late_runs, slow_runs, slow_tasks};
+pub use approvals::NeededApproval;
+pub use server::ServerState;
+pub use slow::{LateRun, SlowRun, SlowTask};
 pub use subscriptions::{FailingSubscription, failing_subscriptions};
-pub use targets::{HeldTarget, RestoredTarget, held_targets, restored_targets};
+pub use targets::{HeldTarget, RestoredTarget};
 pub use waiting_limits::{WaitingLimit, waiting_limits};
 
 use conninfo::GenericClient;
@@ -36,7 +36,7 @@ use crate::doctor::{self, HorizonHolder};
 use crate::error::QueueError;
 use crate::operator::maintenance::{self, MaintenanceWindow};
 use crate::pg_enum;
-use crate::row::{from_row, one, rows};
+use crate::row::{first, from_row, one, rows};
 
 const BACKENDS: &str = "SELECT /* queue.insight_blockers */ a.pid, a.login AS user, a.application_name AS application, a.state,
     extract(epoch FROM now() - a.xact_start)::float8 AS transaction_seconds, t.id AS task,
@@ -45,6 +45,7 @@ FROM mill.sessions() a LEFT JOIN mill.tasks t ON t.state = 'running' AND t.sessi
     AND t.session_started_at = a.backend_start
 WHERE a.pid = ANY ($1) ORDER BY a.pid";
 
+/// Up to 20 problems of schedules, oldest first, with fires missed according to the last 2,000 entries of the log.
 /// The log has no index on time, so the statement reads its last rows, which are the newest. A
 /// missed fire is no longer a problem after a run that succeeded. Errors are null for a role that may
 /// not read statements. Each of the two is read once, and the log is grouped before it is joined: with the
@@ -230,16 +231,16 @@ pub async fn problem_sources(client: &impl GenericClient) -> Result<ProblemSourc
         windows: maintenance::windows(client).await?,
         runs: failed_runs(client).await?,
         limits: waiting_limits(client).await?,
-        schedules: schedule_problems(client).await?,
-        slow_tasks: slow_tasks(client).await?,
-        slow_runs: slow_runs(client).await?,
-        late_runs: late_runs(client).await?,
-        approvals: needed_approvals(client).await?,
+        schedules: rows(client, SCHEDULES, &[]).await?,
+        slow_tasks: rows(client, slow::TASKS, &[]).await?,
+        slow_runs: rows(client, slow::RUNS, &[]).await?,
+        late_runs: rows(client, slow::LATE, &[]).await?,
+        approvals: rows(client, approvals::APPROVALS, &[]).await?,
         horizon: doctor::horizon(client).await?,
         subscriptions: failing_subscriptions(client).await?,
-        restored_targets: restored_targets(client).await?,
-        held_targets: held_targets(client).await?,
-        server: server_state(client).await?,
+        restored_targets: rows(client, targets::RESTORED, &[]).await?,
+        held_targets: rows(client, targets::HELD, &[]).await?,
+        server: first(client, server::SERVER, &[]).await?.unwrap_or_default(),
         backlog_wait_seconds: one(client, BACKLOG_WAIT, &[]).await?,
     })
 }
@@ -250,14 +251,6 @@ pub async fn blockers(
     pids: &[i32],
 ) -> Result<Vec<Blocker>, QueueError> {
     rows(client, BACKENDS, &[&pids]).await
-}
-
-/// Returns up to 20 problems of schedules, oldest first. Searches the last 2,000 entries of the log
-/// for missed fires.
-pub async fn schedule_problems(
-    client: &impl GenericClient,
-) -> Result<Vec<ScheduleProblem>, QueueError> {
-    rows(client, SCHEDULES, &[]).await
 }
 
 /// Returns up to 20 runs that failed within a day, searched among the newest 1,000, except those

@@ -1,14 +1,13 @@
 //! Tasks of runs that wait for approval.
 
-use conninfo::GenericClient;
 use jiff::Timestamp;
 use pgmill_client::RunId;
 use serde::Serialize;
 
-use crate::error::QueueError;
-use crate::row::{from_row, rows};
+use crate::row::from_row;
 
-const APPROVALS: &str = "SELECT /* queue.insight_approvals */ a.run_id, a.jobs, a.schedule, a.task, a.note, a.since FROM mill.approvals_needed a
+/// Up to 20 tasks that wait for approval, the longest wait first.
+pub(super) const APPROVALS: &str = "SELECT /* queue.insight_approvals */ a.run_id, a.jobs, a.schedule, a.task, a.note, a.since FROM mill.approvals_needed a
 ORDER BY a.since LIMIT 20";
 
 /// A task of a run that waits for approval.
@@ -29,10 +28,3 @@ pub struct NeededApproval {
 }
 
 from_row! { NeededApproval { run_id, jobs, schedule, task, note, since } }
-
-/// Returns up to 20 tasks that wait for approval, the longest wait first.
-pub async fn needed_approvals(
-    client: &impl GenericClient,
-) -> Result<Vec<NeededApproval>, QueueError> {
-    rows(client, APPROVALS, &[]).await
-}

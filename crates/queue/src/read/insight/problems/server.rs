@@ -1,14 +1,13 @@
 //! Problems of the server that tasks notice: attempts that it interrupts, and the tasks that ran when it crashed.
 
-use conninfo::GenericClient;
 use jiff::Timestamp;
 use pgmill_client::TaskId;
 use serde::Serialize;
 
-use crate::error::QueueError;
-use crate::row::{first, from_row};
+use crate::row::from_row;
 
-const SERVER: &str = "SELECT /* queue.insight_server */ s.crashed_at, c.suspects, c.running, c.accused, c.crashes, i.attempts, i.tasks, i.sqlstate,
+/// The state of the server, as far as it concerns tasks.
+pub(super) const SERVER: &str = "SELECT /* queue.insight_server */ s.crashed_at, c.suspects, c.running, c.accused, c.crashes, i.attempts, i.tasks, i.sqlstate,
     i.message, i.since
 FROM mill.server s
     CROSS JOIN (SELECT count(*) AS suspects, min(u.id) FILTER (WHERE u.state = 'running') AS running,
@@ -46,12 +45,4 @@ from_row! {
     ServerState {
         crashed_at, suspects, running, accused, crashes, attempts, tasks, sqlstate, message, since,
     }
-}
-
-/// Returns the state of the server, as far as it concerns tasks.
-///
-/// # Errors
-/// As every query.
-pub async fn server_state(client: &impl GenericClient) -> Result<ServerState, QueueError> {
-    Ok(first(client, SERVER, &[]).await?.unwrap_or_default())
 }

@@ -1,24 +1,25 @@
 //! Running tasks and runs that take longer than expected or much longer than usual, and late runs.
 
-use conninfo::GenericClient;
 use jiff::Timestamp;
 use pgmill_client::{RunId, TaskId};
 use serde::Serialize;
 
-use crate::error::QueueError;
-use crate::row::{from_row, rows};
+use crate::row::from_row;
 
-const TASKS: &str = "SELECT /* queue.insight_slow_tasks */ s.id, s.queue, s.name, extract(epoch FROM s.duration)::float8 AS duration_seconds,
+/// Up to 20 slow tasks, longest first; none if the history is locked.
+pub(super) const TASKS: &str = "SELECT /* queue.insight_slow_tasks */ s.id, s.queue, s.name, extract(epoch FROM s.duration)::float8 AS duration_seconds,
     extract(epoch FROM s.p95)::float8 AS p95_seconds,
     extract(epoch FROM s.expected_duration)::float8 AS expected_seconds
 FROM mill.slow_tasks_unless_locked() AS s ORDER BY s.started_at LIMIT 20";
 
-const RUNS: &str = "SELECT /* queue.insight_slow_runs */ s.id, s.jobs, extract(epoch FROM s.duration)::float8 AS duration_seconds,
+/// Up to 20 slow runs, oldest first.
+pub(super) const RUNS: &str = "SELECT /* queue.insight_slow_runs */ s.id, s.jobs, extract(epoch FROM s.duration)::float8 AS duration_seconds,
     extract(epoch FROM s.p95)::float8 AS p95_seconds,
     extract(epoch FROM s.expected_duration)::float8 AS expected_seconds
 FROM mill.slow_runs s ORDER BY s.started_at LIMIT 20";
 
-const LATE: &str = "SELECT /* queue.insight_late_runs */ l.id, l.jobs, l.schedule, l.late_since, extract(epoch FROM l.late_by)::float8 AS late_seconds
+/// Up to 20 late runs, the latest first.
+pub(super) const LATE: &str = "SELECT /* queue.insight_late_runs */ l.id, l.jobs, l.schedule, l.late_since, extract(epoch FROM l.late_by)::float8 AS late_seconds
 FROM mill.late_runs l ORDER BY l.late_since LIMIT 20";
 
 /// A running task that takes much longer than usual.
@@ -73,18 +74,3 @@ pub struct LateRun {
 }
 
 from_row! { LateRun { id, jobs, schedule, late_since, late_seconds } }
-
-/// Returns up to 20 slow tasks, longest first; none if the history is locked.
-pub async fn slow_tasks(client: &impl GenericClient) -> Result<Vec<SlowTask>, QueueError> {
-    rows(client, TASKS, &[]).await
-}
-
-/// Returns up to 20 slow runs, oldest first.
-pub async fn slow_runs(client: &impl GenericClient) -> Result<Vec<SlowRun>, QueueError> {
-    rows(client, RUNS, &[]).await
-}
-
-/// Returns up to 20 late runs, the latest first.
-pub async fn late_runs(client: &impl GenericClient) -> Result<Vec<LateRun>, QueueError> {
-    rows(client, LATE, &[]).await
-}

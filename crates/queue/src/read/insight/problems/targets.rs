@@ -1,13 +1,12 @@
 //! Targets that were restored to an earlier time, or are held back.
 
-use conninfo::GenericClient;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::error::QueueError;
-use crate::row::{from_row, rows};
+use crate::row::from_row;
 
-const RESTORED: &str = "SELECT /* queue.insight_restored_targets */ t.name, t.restored_at AS at FROM mill.targets t WHERE t.restored_at IS NOT NULL ORDER BY 2, 1 LIMIT 20";
+/// Up to 20 targets that were restored and not yet accepted.
+pub(super) const RESTORED: &str = "SELECT /* queue.insight_restored_targets */ t.name, t.restored_at AS at FROM mill.targets t WHERE t.restored_at IS NOT NULL ORDER BY 2, 1 LIMIT 20";
 
 /// A target that was restored to an earlier time, so that effects of tasks may be missing.
 #[derive(Clone, Debug, Serialize)]
@@ -20,14 +19,8 @@ pub struct RestoredTarget {
 
 from_row! { RestoredTarget { name, at } }
 
-/// Returns up to 20 targets that were restored and not yet accepted.
-pub async fn restored_targets(
-    client: &impl GenericClient,
-) -> Result<Vec<RestoredTarget>, QueueError> {
-    rows(client, RESTORED, &[]).await
-}
-
-const HELD: &str = "SELECT /* queue.insight_held_targets */ c.name, c.held_back AS reason FROM mill.target_checks c WHERE c.held_back IS NOT NULL ORDER BY 1 LIMIT 20";
+/// Up to 20 targets that are held back.
+pub(super) const HELD: &str = "SELECT /* queue.insight_held_targets */ c.name, c.held_back AS reason FROM mill.target_checks c WHERE c.held_back IS NOT NULL ORDER BY 1 LIMIT 20";
 
 /// A target one of whose conditions does not hold, so that workers claim none of its tasks.
 #[derive(Clone, Debug, Serialize)]
@@ -39,8 +32,3 @@ pub struct HeldTarget {
 }
 
 from_row! { HeldTarget { name, reason } }
-
-/// Returns up to 20 targets that are held back.
-pub async fn held_targets(client: &impl GenericClient) -> Result<Vec<HeldTarget>, QueueError> {
-    rows(client, HELD, &[]).await
-}
