@@ -48,7 +48,7 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    fn new(name: Option<String>, rights: Rights, signed_in: bool) -> Self {
+    pub(crate) fn new(name: Option<String>, rights: Rights, signed_in: bool) -> Self {
         let caller = name.clone().unwrap_or_default();
         Self { name, caller, rights, csrf: random_secret(), signed_in }
     }

@@ -60,14 +60,8 @@ impl FromRequestParts<App> for RequestContext {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Infallible> {
-        let identity = parts.extensions.get::<Identity>().cloned().unwrap_or_else(|| Identity {
-            name: None,
-            caller: String::new(),
-            rights: Rights::default(),
-            // A random value, which no form has, so that forms are refused.
-            csrf: uuid::Uuid::new_v4().to_string(),
-            signed_in: false,
-        });
+        let identity = parts.extensions.get::<Identity>().cloned();
+        let identity = identity.unwrap_or_else(|| Identity::new(None, Rights::default(), false));
         let uri =
             OriginalUri::from_request_parts(parts, app).await.map_or(parts.uri.clone(), |it| it.0);
         let whole = uri.path_and_query().map_or("/", |it| it.as_str());
