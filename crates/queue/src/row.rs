@@ -331,3 +331,26 @@ macro_rules! newtypes {
 }
 
 newtypes! { WorkerId(Uuid), Token(Uuid) }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_type_of_a_parameter_follows_from_its_type_in_rust() {
+        let (names, ids): (&[&str], _) = (&["a"], vec![Some(1_i64)]);
+        let params: [(&dyn Param, Type); 8] = [
+            (&"a", Type::TEXT),
+            (&Some("a".to_owned()), Type::TEXT),
+            (&None::<&i32>, Type::INT4),
+            (&names, Type::TEXT_ARRAY),
+            (&Some(names), Type::TEXT_ARRAY),
+            (&ids, Type::INT8_ARRAY),
+            (&vec![None::<&Value>], Type::JSONB_ARRAY),
+            (&Json(["a"]), Type::JSONB),
+        ];
+        for (param, expected) in params {
+            assert_eq!(param.sql_type(), expected, "{param:?}");
+        }
+    }
+}

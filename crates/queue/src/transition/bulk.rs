@@ -167,5 +167,6 @@ async fn run_chunk(
         }
     };
     let params: [&dyn Param; 3] = [&ids, &still, &changes];
-    rows(client, statement, &params[..if changes.is_some() { 3 } else { 2 }]).await
+    let given = if changes.is_some() { &params[..] } else { &params[..2] };
+    rows(client, statement, given).await
 }
