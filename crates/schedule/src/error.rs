@@ -1,6 +1,7 @@
 //! Errors in a text, each with its position and a hint.
 
 use serde::Serialize;
+use strsim::osa_distance;
 
 /// An error in a text, at a part that cannot be parsed or is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
@@ -42,35 +43,15 @@ pub(crate) fn truncated(word: &str) -> String {
     }
 }
 
-/// Returns the most similar known word, if at most a third of its letters differ.
+/// Returns the most similar known word, if at most a third of its letters differ. Two neighbours that
+/// are swapped count as one.
 pub(crate) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     if word.chars().count() > 40 {
         return None;
     }
     let word = word.to_lowercase();
-    let near = known.iter().map(|known| (distance(&word, known), *known));
+    let near = known.iter().map(|known| (osa_distance(&word, known), *known));
     near.filter(|(far, known)| *far <= (known.len() / 3).max(1)).min().map(|(_, known)| known)
-}
-
-/// Returns the number of letters to insert, delete or change. Two neighbours that are swapped count
-/// as one change.
-fn distance(one: &str, other: &str) -> usize {
-    let one: Vec<char> = one.chars().collect();
-    let other: Vec<char> = other.chars().collect();
-    let mut rows = vec![(0..=other.len()).collect::<Vec<usize>>()];
-    for (i, a) in one.iter().enumerate() {
-        let mut row = vec![i + 1];
-        for (j, b) in other.iter().enumerate() {
-            let changed = rows[i][j] + usize::from(a != b);
-            let mut cost = changed.min(rows[i][j + 1] + 1).min(row[j] + 1);
-            if i > 0 && j > 0 && *a == other[j - 1] && one[i - 1] == *b {
-                cost = cost.min(rows[i - 1][j - 1] + 1);
-            }
-            row.push(cost);
-        }
-        rows.push(row);
-    }
-    rows[one.len()][other.len()]
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //! of keywords that this program does not use.
 
 use crate::error::ConnectError;
+use strsim::levenshtein;
 
 /// Keywords and values as written, in order.
 pub(crate) type Pairs = Vec<(&'static str, String)>;
@@ -142,26 +143,10 @@ pub(crate) fn find(name: &str) -> Option<&'static Keyword> {
 pub(crate) fn closest(name: &str) -> Option<&'static str> {
     KEYWORDS
         .iter()
-        .map(|keyword| (distance(&name.to_ascii_lowercase(), keyword.name), keyword.name))
+        .map(|keyword| (levenshtein(&name.to_ascii_lowercase(), keyword.name), keyword.name))
         .filter(|(distance, known)| *distance <= known.len().div_ceil(3))
         .min()
         .map(|(_, known)| known)
-}
-
-/// Returns the Levenshtein distance of two texts, in letters.
-fn distance(left: &str, right: &str) -> usize {
-    let right: Vec<char> = right.chars().collect();
-    let mut row: Vec<usize> = (0..=right.len()).collect();
-    for (i, l) in left.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, r) in right.iter().enumerate() {
-            let replaced = diagonal + usize::from(l != *r);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[right.len()]
 }
 
 /// Returns the keyword of this name, or an error that quotes the name.
