@@ -6,15 +6,16 @@ use crate::open::attempt::from_driver;
 use crate::open::connection::Connection;
 use crate::open::open;
 use deadpool_postgres::{Manager, ManagerConfig, PoolError, RecyclingMethod, TimeoutType};
+use futures_util::stream;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{join, sink};
 use tokio::task::JoinHandle;
 use tokio_postgres::config::SslMode;
 use tokio_postgres::{AsyncMessage, Client, Config, NoTls};
+use tokio_util::io::StreamReader;
 use tokio_util::sync::CancellationToken;
 
 /// Returns the manager of a pool whose connections go to `target`.
@@ -124,50 +125,10 @@ pub fn pool_error(error: PoolError) -> ConnectError {
 /// driver can create this type. Therefore this function starts a connection over a stream that
 /// fails with the error.
 async fn into_driver_error(error: ConnectError) -> tokio_postgres::Error {
-    let stream = FailingStream { error: Some(error) };
+    let answer = StreamReader::new(stream::iter([Err::<&[u8], _>(io::Error::other(error))]));
+    let stream = join(answer, sink());
     match Config::new().user("nobody").ssl_mode(SslMode::Disable).connect_raw(stream, NoTls).await {
         Err(error) => error,
         Ok(_) => unreachable!("no start-up completes over a stream that fails"),
-    }
-}
-
-struct FailingStream {
-    error: Option<ConnectError>,
-}
-
-impl FailingStream {
-    fn fail<T>(&mut self) -> Poll<io::Result<T>> {
-        Poll::Ready(Err(match self.error.take() {
-            Some(error) => io::Error::other(error),
-            None => io::ErrorKind::NotConnected.into(),
-        }))
-    }
-}
-
-impl AsyncRead for FailingStream {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-        _: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        self.fail()
-    }
-}
-
-impl AsyncWrite for FailingStream {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-        _: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        self.fail()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.fail()
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.fail()
     }
 }
