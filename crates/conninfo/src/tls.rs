@@ -10,8 +10,7 @@ use crate::error::ConnectError;
 use crate::parse::environment::Environment;
 use crate::parse::settings::Settings;
 use crate::secret::shown;
-use crate::tls::verify::{AnyCertificate, TrustedCertificate};
-use rustls::client::danger::ServerCertVerifier;
+use crate::tls::verify::{Trusted, Verifier};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -125,12 +124,12 @@ impl TlsRules {
     /// Returns the connector for attempts with TLS.
     pub(crate) fn connector(&self) -> Result<MakeRustlsConnect, ConnectError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let verifier = self.verifier(&provider)?;
+        let verifier = self.verifier(Arc::clone(&provider))?;
         let builder = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&self.versions)
             .map_err(|error| ConnectError::usage(format!("could not set up TLS: {error}")))?
             .dangerous()
-            .with_custom_certificate_verifier(verifier);
+            .with_custom_certificate_verifier(Arc::new(verifier));
         let mut config = match &self.certificate {
             Some((certificate, key)) if certificate.exists() => builder
                 .with_client_auth_cert(certificates(certificate, CERTIFICATE)?, private_key(key)?)
@@ -144,10 +143,7 @@ impl TlsRules {
 
     /// Returns the verifier of server certificates. As in libpq, a root file that exists is used in
     /// every mode, and `verify-*` require one.
-    fn verifier(
-        &self,
-        provider: &Arc<CryptoProvider>,
-    ) -> Result<Arc<dyn ServerCertVerifier>, ConnectError> {
+    fn verifier(&self, provider: Arc<CryptoProvider>) -> Result<Verifier, ConnectError> {
         let insists = matches!(self.mode, SslMode::VerifyCa | SslMode::VerifyFull);
         let (trusted, path) = match &self.roots {
             Roots::System => (rustls_native_certs::load_native_certs().certs, Path::new("system")),
@@ -158,14 +154,12 @@ impl TlsRules {
                     "set sslrootcert to a file, or to system",
                 ));
             }
-            Roots::File(_) | Roots::None => {
-                return Ok(Arc::new(AnyCertificate(Arc::clone(provider))));
-            }
+            Roots::File(_) | Roots::None => return Ok(Verifier::any_certificate(provider)),
         };
         let check_name = self.mode == SslMode::VerifyFull;
-        TrustedCertificate::new(Arc::clone(provider), trusted, check_name)
-            .map(|verifier| Arc::new(verifier) as Arc<dyn ServerCertVerifier>)
-            .map_err(|problem| file_error(ROOT, path, problem))
+        let trusted = Trusted::new(trusted, check_name);
+        let trusted = trusted.map_err(|problem| file_error(ROOT, path, problem))?;
+        Ok(Verifier::trusting(provider, trusted))
     }
 }
 
@@ -177,7 +171,7 @@ pub(crate) fn idle_connector() -> Result<MakeRustlsConnect, ConnectError> {
         .with_safe_default_protocol_versions()
         .map_err(|error| ConnectError::usage(format!("could not set up TLS: {error}")))?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
+        .with_custom_certificate_verifier(Arc::new(Verifier::any_certificate(provider)))
         .with_no_client_auth();
     Ok(MakeRustlsConnect::new(config))
 }
