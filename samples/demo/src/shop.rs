@@ -9,11 +9,9 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use cluster::Cluster;
+use cluster::{Cluster, random_letters};
 use conninfo::{ConnectionTarget, Environment};
 use queue::schema;
-use rand::RngExt;
-use rand::distr::Alphanumeric;
 use tokio::task::JoinSet;
 use tokio_postgres::Client;
 
@@ -59,7 +57,7 @@ impl Shop {
         let mut logins = LOGINS_SQL.to_owned();
         let mut lines = String::new();
         for login in [FLEET, ETL, OPERATOR] {
-            let password = password();
+            let password = random_letters(32);
             logins = logins.replace(&format!("{{{login}}}"), &password);
             lines += &format!("127.0.0.1:{}:{DATABASE}:{login}:{password}\n", shop.port);
         }
@@ -108,10 +106,6 @@ async fn session(url: &str, variables: &[(&str, &str)]) -> Result<Session> {
         let _ = connection.await;
     });
     Ok(Session { client, _driver: driver })
-}
-
-fn password() -> String {
-    rand::rng().sample_iter(Alphanumeric).take(32).map(char::from).collect()
 }
 
 /// Creates a file with exactly these permissions, regardless of the umask.

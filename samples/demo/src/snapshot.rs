@@ -3,32 +3,34 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::{Result, anyhow};
-use queue::Outcome;
+use anyhow::Result;
+use queue::row::{FromRow, column, duration, from_row};
+use queue::{Outcome, QueueError};
 use tokio_postgres::{Client, Row};
 
 const READY: &str = "SELECT /* demo.ready */ count(*) FROM mill.workers";
 
-const COUNTS: &str = "SELECT /* demo.counts */ coalesce(sum(s.pending), 0)::bigint, coalesce(sum(s.running), 0)::bigint,
-    coalesce(sum(s.scheduled), 0)::bigint
+const COUNTS: &str = "SELECT /* demo.counts */ coalesce(sum(s.pending), 0)::bigint AS pending, coalesce(sum(s.running), 0)::bigint AS running,
+    coalesce(sum(s.scheduled), 0)::bigint AS scheduled
 FROM mill.queue_status s";
 
-const RUNNING: &str =
-    "SELECT /* demo.running */ r.name, r.worker_pid FROM mill.running r ORDER BY r.id";
+const RUNNING: &str = "SELECT /* demo.running */ coalesce(r.name, '') AS name, r.worker_pid FROM mill.running r ORDER BY r.id";
 
-const ATTEMPTS: &str = "SELECT /* demo.attempts */ h.task_id, h.name, h.mode::text, h.attempt, h.final, h.outcome::text, h.worker_pid,
-    extract(epoch FROM h.wait_duration)::float8, extract(epoch FROM h.duration)::float8, h.message
+const ATTEMPTS: &str = "SELECT /* demo.attempts */ h.task_id AS task, coalesce(h.name, '') AS name, h.mode::text, h.attempt AS number,
+    h.final AS last, h.outcome::text, h.worker_pid, extract(epoch FROM h.wait_duration)::float8 AS wait,
+    extract(epoch FROM h.duration)::float8 AS run, h.message
 FROM mill.history h ORDER BY h.task_id, h.attempt";
 
 const TOTALS: &str = "SELECT /* demo.totals */
-    (SELECT count(*) FROM shop.orders),
-    (SELECT sum(o.cents)::bigint FROM shop.orders o),
-    (SELECT count(*) FROM shop.customers),
-    (SELECT sum(c.spent_cents)::bigint FROM shop.customers c),
-    (SELECT count(*) FROM shop.sales_by_day),
-    (SELECT sum(d.cents)::bigint FROM shop.sales_by_day d),
-    (SELECT count(*) FROM shop.exchange_rates),
-    (SELECT count(*) FROM pg_tables t WHERE t.schemaname = 'shop' AND t.tablename LIKE 'staging\\__%')";
+    (SELECT count(*) FROM shop.orders) AS orders,
+    (SELECT coalesce(sum(o.cents), 0)::bigint FROM shop.orders o) AS cents,
+    (SELECT count(*) FROM shop.customers) AS customers,
+    (SELECT coalesce(sum(c.spent_cents), 0)::bigint FROM shop.customers c) AS spent_cents,
+    (SELECT count(*) FROM shop.sales_by_day) AS days,
+    (SELECT coalesce(sum(d.cents), 0)::bigint FROM shop.sales_by_day d) AS cents_by_day,
+    (SELECT count(*) FROM shop.exchange_rates) AS exchange_rates,
+    (SELECT count(*) FROM pg_tables t WHERE t.schemaname = 'shop' AND t.tablename LIKE 'staging\\__%')
+        AS staging_tables";
 
 const PRODUCTS: &str =
     "SELECT /* demo.products */ p.product, p.orders, p.cents FROM shop.sales_by_product p";
@@ -51,6 +53,8 @@ pub(crate) struct RunningTask {
     pub(crate) worker_pid: i32,
 }
 
+from_row! { RunningTask { name, worker_pid } }
+
 /// A finished attempt.
 #[derive(Debug)]
 pub(crate) struct Attempt {
@@ -64,6 +68,13 @@ pub(crate) struct Attempt {
     pub(crate) wait: Duration,
     pub(crate) run: Duration,
     pub(crate) message: Option<String>,
+}
+
+from_row! {
+    row => Attempt {
+        task, name, mode, number, last, outcome, worker_pid,
+        wait: duration(column(row, "wait")?), run: duration(column(row, "run")?), message,
+    }
 }
 
 /// Totals of the shop's tables.
@@ -83,15 +94,13 @@ pub(crate) struct Totals {
 
 impl Snapshot {
     pub(crate) async fn take(client: &Client) -> Result<Self> {
-        let counts = client.query_typed(COUNTS, &[]).await?;
-        let running_tasks = client.query_typed(RUNNING, &[]).await?;
-        let attempts = client.query_typed(ATTEMPTS, &[]).await?;
+        let counts = &client.query_typed(COUNTS, &[]).await?[0];
         Ok(Self {
-            pending: counts[0].try_get(0)?,
-            running: counts[0].try_get(1)?,
-            scheduled: counts[0].try_get(2)?,
-            running_tasks: running_tasks.iter().map(RunningTask::read).collect::<Result<_>>()?,
-            attempts: attempts.iter().map(Attempt::read).collect::<Result<_>>()?,
+            pending: column(counts, "pending")?,
+            running: column(counts, "running")?,
+            scheduled: column(counts, "scheduled")?,
+            running_tasks: all(client, RUNNING).await?,
+            attempts: all(client, ATTEMPTS).await?,
         })
     }
 
@@ -101,57 +110,25 @@ impl Snapshot {
     }
 }
 
-impl RunningTask {
-    fn read(row: &Row) -> Result<Self> {
-        let name: Option<String> = row.try_get(0)?;
-        let name = name.unwrap_or_default();
-        Ok(Self { name, worker_pid: row.try_get(1)? })
-    }
-}
-
-impl Attempt {
-    fn read(row: &Row) -> Result<Self> {
-        let name: Option<String> = row.try_get(1)?;
-        let seconds = |column: usize| -> Result<Duration> {
-            Ok(Duration::try_from_secs_f64(row.try_get::<_, f64>(column)?).unwrap_or_default())
-        };
-        Ok(Self {
-            task: row.try_get(0)?,
-            name: name.unwrap_or_default(),
-            mode: row.try_get(2)?,
-            number: row.try_get(3)?,
-            last: row.try_get(4)?,
-            outcome: row.try_get::<_, &str>(5)?.parse().map_err(|error: String| anyhow!(error))?,
-            worker_pid: row.try_get(6)?,
-            wait: seconds(7)?,
-            run: seconds(8)?,
-            message: row.try_get(9)?,
-        })
+from_row! {
+    row => Totals {
+        orders, cents, customers, spent_cents, days, cents_by_day, exchange_rates, staging_tables,
+        products: BTreeMap::new(),
     }
 }
 
 impl Totals {
     pub(crate) async fn take(client: &Client) -> Result<Self> {
-        let rows = client.query_typed(TOTALS, &[]).await?;
-        let number = |column: usize| -> Result<i64> {
-            Ok(rows[0].try_get::<_, Option<i64>>(column)?.unwrap_or(0))
-        };
-        let products = client.query_typed(PRODUCTS, &[]).await?;
-        Ok(Self {
-            orders: number(0)?,
-            cents: number(1)?,
-            customers: number(2)?,
-            spent_cents: number(3)?,
-            days: number(4)?,
-            cents_by_day: number(5)?,
-            exchange_rates: number(6)?,
-            staging_tables: number(7)?,
-            products: products
-                .iter()
-                .map(|row| Ok((row.try_get(0)?, (row.try_get(1)?, row.try_get(2)?))))
-                .collect::<Result<_>>()?,
-        })
+        let totals = Self::from_row(&client.query_typed(TOTALS, &[]).await?[0])?;
+        let rows = client.query_typed(PRODUCTS, &[]).await?;
+        let product = |row: &Row| Ok((row.try_get(0)?, (row.try_get(1)?, row.try_get(2)?)));
+        Ok(Self { products: rows.iter().map(product).collect::<Result<_>>()?, ..totals })
     }
+}
+
+/// Returns the rows of a query.
+async fn all<T: FromRow>(client: &Client, sql: &str) -> Result<Vec<T>, QueueError> {
+    client.query_typed(sql, &[]).await?.iter().map(T::from_row).collect()
 }
 
 /// Returns the number of registered workers that are not known to be dead.
