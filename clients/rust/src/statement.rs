@@ -1,11 +1,10 @@
 //! Executes the statements that the clients of all languages share. Their arguments are sent as
 //! text, and their results have one column of text.
 
-use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::types::{FromSql, ToSql, Type};
 use tokio_postgres::{GenericClient, Row};
 
 use crate::error::Error;
-use crate::vocabulary::{Outcome, RunState};
 
 /// Executes the statement, whose parameters are texts.
 pub(crate) async fn query(
@@ -39,7 +38,7 @@ pub(crate) fn only(rows: Vec<Option<String>>) -> Result<String, Error> {
 
 /// Executes one of the procedures that wait. Their results are enums, whose types tokio-postgres
 /// has to find before the call: during the call, its queries would wait for the end of the call.
-pub(crate) async fn wait<T: Waited>(
+pub(crate) async fn wait<T: for<'a> FromSql<'a>>(
     client: &impl GenericClient,
     sql: &str,
     id: i64,
@@ -50,25 +49,7 @@ pub(crate) async fn wait<T: Waited>(
     let rows = client.query(&statement, &[&id.to_string(), &seconds]).await;
     let rows = rows.map_err(Error::of_wait)?;
     let row = rows.first().ok_or_else(|| Error::Unexpected("no row".to_owned()))?;
-    Ok(T::read(row)?)
-}
-
-/// A result of a procedure that waits.
-pub(crate) trait Waited: Sized {
-    /// Reads the only column.
-    fn read(row: &Row) -> Result<Self, tokio_postgres::Error>;
-}
-
-impl Waited for Outcome {
-    fn read(row: &Row) -> Result<Self, tokio_postgres::Error> {
-        row.try_get(0)
-    }
-}
-
-impl Waited for RunState {
-    fn read(row: &Row) -> Result<Self, tokio_postgres::Error> {
-        row.try_get(0)
-    }
+    Ok(row.try_get(0)?)
 }
 
 /// Returns an interval.
