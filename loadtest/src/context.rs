@@ -169,7 +169,7 @@ impl RunContext {
         Database::prepare((name, url), session, shared_commit).await
     }
 
-    /// Drops a database with its contents.
+    /// Drops a database with its contents before the end of its scenario.
     pub(crate) async fn drop_database(&self, database: Database) -> Result<()> {
         let name = database.name().to_owned();
         drop(database);
@@ -183,7 +183,7 @@ impl RunContext {
         Ok(())
     }
 
-    /// Drops the databases left over from a failed scenario or a signal.
+    /// Drops the databases that a scenario has left, or all after a signal.
     pub(crate) async fn clean_up(&self) {
         let left = self.databases.lock().clone();
         for name in left {

@@ -96,7 +96,7 @@ async fn all(context: &RunContext, peers: Option<&Peers>, results: &mut Results)
     Ok(())
 }
 
-/// Measures one scenario. A failed scenario is part of the results too.
+/// Measures one scenario, and drops its databases. A failed scenario is part of the results too.
 async fn part(
     context: &RunContext,
     results: &mut Results,
@@ -110,10 +110,10 @@ async fn part(
         Err(error) => {
             let scenario = context.so_far();
             context.progress.line(&format!("{} failed: {error:#}", scenario.name));
-            context.clean_up().await;
             broken_off(scenario, format!("{error:#}"))
         }
     };
+    context.clean_up().await;
     results.scenarios.push(noted(context, scenario));
 }
 

@@ -92,10 +92,6 @@ pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
         })
     })
     .await?;
-    // Drop the workers first: their tasks do not end by themselves.
-    drop(setups);
-    context.drop_database(of_empty).await?;
-    context.drop_database(of_full).await?;
     let words = format!("{} live tasks, {} attempts", short_count(live), short_count(ended));
     scenario.notes =
         vec![words, fleet_spec.describe(), format!("{REQUESTS} requests per round, one at a time")];

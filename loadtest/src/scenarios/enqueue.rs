@@ -94,7 +94,6 @@ pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
         }))
     })
     .await?;
-    context.drop_database(database).await?;
     scenario.notes = vec![format!("programs: {starts} starts per round")];
     if psql.is_none() {
         scenario.notes.push("psql not measured: the server was given by --database-url".to_owned());

@@ -43,7 +43,6 @@ pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
         Ok(Measured::new(statements).also(each("WAL", "kB", 10.0), wal_bytes / 1024.0))
     })
     .await?;
-    context.drop_database(database).await?;
     scenario.notes = vec![format!("{}, {} s per round", fleet_spec.describe(), length.as_secs())];
     Ok(scenario)
 }

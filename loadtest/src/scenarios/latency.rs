@@ -90,7 +90,6 @@ pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
         Ok(Measured::of_times(times).also(tail, p99).check(check))
     })
     .await?;
-    context.drop_database(database).await?;
     scenario.notes = vec![
         format!("{probes} probes per round without a rate, {}", fleet_spec.describe()),
         format!(

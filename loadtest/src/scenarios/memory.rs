@@ -49,7 +49,6 @@ pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
         Ok(measured.also(growth, grown).check(check))
     })
     .await?;
-    context.drop_database(database).await?;
     scenario.notes = vec![format!("{tasks} tasks per round, {}", fleet_spec.describe())];
     Ok(scenario)
 }

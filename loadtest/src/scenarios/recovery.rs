@@ -71,7 +71,6 @@ pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
         }))
     })
     .await?;
-    context.drop_database(database).await?;
     scenario.notes = vec![format!(
         "{HELD} tasks are running when the worker is killed or stopped; the time ends when all of \
          them are pending; heartbeat {} s, orphan timeout {} s",

@@ -74,9 +74,6 @@ pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
         }
     })
     .await?;
-    for database in databases {
-        context.drop_database(database).await?;
-    }
     scenario.notes = vec![
         format!(
             "{} ticks and {} fires per round, {}",

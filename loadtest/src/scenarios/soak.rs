@@ -90,8 +90,6 @@ pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
     if length >= MAINTAINED_FROM {
         checks.push(history);
     }
-    drop(promoted);
-    context.drop_database(database).await?;
     let cases = cases(&finished.rate(), series, length >= SIZES_FROM);
     let notes = notes(length, &fleet_spec, pair.is_some(), days);
     Ok(Scenario { cases, checks, notes, ..context.so_far() })

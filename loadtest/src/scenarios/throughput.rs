@@ -53,9 +53,6 @@ async fn compare(context: &RunContext, tasks: i64, arms: Vec<Arm>) -> Result<Sce
     })
     .await?;
     scenario.notes = vec![format!("{tasks} tasks per round, {}", arms[0].fleet_spec.describe())];
-    for database in arms.into_iter().flat_map(|arm| [Some(arm.database), arm.target]).flatten() {
-        context.drop_database(database).await?;
-    }
     Ok(scenario)
 }
 

@@ -53,7 +53,7 @@ pub(super) async fn add_costs(context: &RunContext, scenario: &mut Scenario) -> 
     let mut memory = case("memory of a reader's connection", "MB", Better::Lower);
     memory.rounds.extend(connection(context, &database).await?);
     scenario.cases.extend([history, memory]);
-    context.drop_database(database).await
+    Ok(())
 }
 
 /// Returns the megabytes of private memory of a reader's backend after a few hundred tasks; `None`

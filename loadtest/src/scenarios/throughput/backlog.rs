@@ -56,9 +56,6 @@ pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
         Ok(Measured::from(all).check(effects::of_successes(&*database.session).await?))
     })
     .await?;
-    for (database, ..) in backlogs {
-        context.drop_database(database).await?;
-    }
     scenario.notes = vec![format!(
         "rounds of {} s at the start of the backlog, {}; {} are drained up to {REFILLS} times per \
          round, and only the time of the drains counts",

@@ -73,7 +73,6 @@ pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
         Ok(measured.check(effects::all(&*database.session, 1, tasks).await?))
     })
     .await?;
-    context.drop_database(database).await?;
     scenario.notes = vec![
         format!("{tasks} tasks per round, {}", fleet_spec.describe()),
         format!(

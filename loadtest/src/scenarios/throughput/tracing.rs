@@ -65,7 +65,6 @@ pub(crate) async fn run(context: &RunContext) -> Result<Scenario> {
         Ok(drained.with_processor_time(&names[n]).check(check))
     })
     .await?;
-    context.drop_database(database).await?;
     scenario.notes = vec![
         format!("{tasks} tasks per round, {}", plain.describe()),
         "a worker drops spans that it cannot export in time".to_owned(),
