@@ -1,16 +1,16 @@
 //! Traces: exports spans of tasks by OTLP. docs/tracing.md lists the spans and their attributes.
 //!
 //! `sampler` selects the tasks that are traced, when they are claimed. `task_trace` collects the times
-//! of a traced task, `spans` makes its spans, with the ids of `ids`, and `exporter` sends them, as the
-//! messages of `otlp`. Without `--otlp-endpoint`, no task is traced.
+//! of a traced task, `spans` makes its spans, with the ids of `ids`, and `exporter` sends them.
+//! Without `--otlp-endpoint`, no task is traced.
 
 pub(crate) mod exporter;
 mod ids;
-mod otlp;
 pub(crate) mod sampler;
 mod spans;
 pub(crate) mod task_trace;
 
+use opentelemetry_proto::tonic::trace::v1::Span;
 use queue::lost_attempts::LostAttempt;
 use queue::server::Server;
 use queue::{Claim, Disposition, TaskId, Traceparent, WorkerId};
@@ -18,7 +18,6 @@ use tokio::sync::mpsc;
 
 use crate::telemetry::traces::exporter::SpanCounts;
 use crate::telemetry::traces::ids::{Parent, SpanId, TraceId, traceparent};
-use crate::telemetry::traces::otlp::Span;
 use crate::telemetry::traces::sampler::Sampler;
 use crate::telemetry::traces::spans::{Attempt, statement_span, wait_span};
 use crate::telemetry::traces::task_trace::TaskTrace;

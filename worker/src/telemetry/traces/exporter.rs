@@ -8,6 +8,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use notification::Endpoint;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::InstrumentationScope;
+use opentelemetry_proto::tonic::resource::v1::Resource;
+use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
 use parking_lot::Mutex;
 use prometheus::IntCounterVec;
 use prost::Message;
@@ -15,9 +19,7 @@ use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::telemetry::traces::otlp::{
-    ExportRequest, Resource, ResourceSpans, Scope, ScopeSpans, Span, attribute,
-};
+use crate::telemetry::traces::spans::attribute;
 
 /// Maximum number of spans that wait for the exporter, about 4 MB.
 pub(crate) const MAX_WAITING: usize = 4096;
@@ -140,14 +142,22 @@ impl Exporter {
         }
     }
 
-    fn request(&self, spans: Vec<Span>) -> ExportRequest {
-        let attributes = self.resource.iter().map(|(key, value)| attribute(key, value.as_str()));
-        let scope =
-            Scope { name: "pgmill".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() };
-        ExportRequest {
+    fn request(&self, spans: Vec<Span>) -> ExportTraceServiceRequest {
+        let attributes = self.resource.iter().map(|(key, value)| attribute(key, value.clone()));
+        let resource = Resource { attributes: attributes.collect(), ..Resource::default() };
+        let scope = InstrumentationScope {
+            name: "pgmill".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            ..InstrumentationScope::default()
+        };
+        ExportTraceServiceRequest {
             resource_spans: vec![ResourceSpans {
-                resource: Some(Resource { attributes: attributes.collect() }),
-                scope_spans: vec![ScopeSpans { scope: Some(scope), spans }],
+                resource: Some(resource),
+                scope_spans: vec![ScopeSpans {
+                    scope: Some(scope),
+                    spans,
+                    schema_url: String::new(),
+                }],
                 schema_url: SCHEMA_URL.to_owned(),
             }],
         }

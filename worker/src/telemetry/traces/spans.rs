@@ -6,13 +6,14 @@
 use std::time::Instant;
 
 use jiff::Timestamp;
+use opentelemetry_proto::tonic::common::v1::KeyValue;
+use opentelemetry_proto::tonic::trace::v1::span::{Link, SpanKind};
+use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
+use opentelemetry_proto::tonic::trace::v1::{Span, Status};
 use queue::lost_attempts::LostAttempt;
 use queue::{Claim, Disposition, Outcome, RunId, TaskId, WorkerId, scan};
 
 use crate::telemetry::traces::ids::{Parent, SpanId, TraceId};
-use crate::telemetry::traces::otlp::{
-    KeyValue, Link, Span, SpanKind, Status, StatusCode, attribute,
-};
 use crate::telemetry::traces::task_trace::{StatementRun, TaskTrace};
 
 /// Value of `messaging.system`.
@@ -134,15 +135,16 @@ impl<'a> Attempt<'a> {
             attribute("pgmill.attempt.outcome", outcome),
             attribute("pgmill.attempt.retried", retried),
         ]);
-        attributes.extend(self.name.map(|name| attribute("pgmill.task.name", name)));
+        attributes.extend(self.name.map(|name| attribute("pgmill.task.name", name.to_owned())));
         attributes.extend(self.run.map(|run| attribute("pgmill.run.id", run.0)));
         if failed {
-            attributes.push(attribute("error.type", self.sqlstate.unwrap_or(outcome)));
+            attributes.push(attribute("error.type", self.sqlstate.unwrap_or(outcome).to_owned()));
         }
         let before = (self.attempt > 1).then(|| Link {
             trace_id: self.trace.0.to_vec(),
             span_id: SpanId::of_attempt(self.trace, self.task, self.attempt - 1).0.to_vec(),
             flags: SAMPLED | REMOTE_KNOWN | REMOTE,
+            ..Link::default()
         });
         Span {
             name: format!("process {}", self.queue),
@@ -200,22 +202,22 @@ pub(super) fn statement_span(
     let name = operation.map(|name| format!("{name} {}", ran.database));
     let mut attributes = vec![
         attribute("db.system.name", "postgresql"),
-        attribute("db.namespace", ran.database.as_str()),
+        attribute("db.namespace", ran.database.clone()),
     ];
     if let Some(server) = &ran.server {
-        attributes.push(attribute("server.address", server.address.as_str()));
+        attributes.push(attribute("server.address", server.address.clone()));
         attributes.extend(server.port.map(|port| attribute("server.port", i64::from(port))));
     }
     attributes.extend(operation.map(|name| attribute("db.operation.name", name)));
-    attributes.extend(text.map(|text| attribute("db.query.text", text)));
+    attributes.extend(text.map(|text| attribute("db.query.text", text.to_owned())));
     let rows = ran.rows.and_then(|rows| i64::try_from(rows).ok());
     attributes.extend(rows.map(|rows| attribute("pgmill.statement.rows", rows)));
     match ran.error.as_deref() {
         None => {}
         Some("") => attributes.push(attribute("error.type", "connection_lost")),
         Some(sqlstate) => attributes.extend([
-            attribute("db.response.status_code", sqlstate),
-            attribute("error.type", sqlstate),
+            attribute("db.response.status_code", sqlstate.to_owned()),
+            attribute("error.type", sqlstate.to_owned()),
         ]),
     }
     let times = (trace.time(claim, ran.begun), trace.time(claim, ran.ended));
@@ -239,7 +241,7 @@ fn operation(sql: &str) -> Option<&'static str> {
 fn messaging(queue: &str, task: TaskId) -> Vec<KeyValue> {
     vec![
         attribute("messaging.system", SYSTEM),
-        attribute("messaging.destination.name", queue),
+        attribute("messaging.destination.name", queue.to_owned()),
         attribute("messaging.message.id", task.to_string()),
     ]
 }
@@ -266,7 +268,12 @@ fn nanoseconds(time: Timestamp) -> u64 {
 
 fn status(failed: bool) -> Status {
     let code = if failed { StatusCode::Error } else { StatusCode::Unset };
-    Status { code: code.into() }
+    Status { code: code.into(), ..Status::default() }
+}
+
+/// Returns an attribute.
+pub(super) fn attribute(key: &str, value: impl Into<opentelemetry::Value>) -> KeyValue {
+    KeyValue { key: key.to_owned(), value: Some(value.into().into()), ..KeyValue::default() }
 }
 
 #[cfg(test)]
