@@ -3,7 +3,6 @@
 
 mod file;
 
-use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -16,7 +15,7 @@ use conninfo::{ConnectionSource, Layer, SourceNames, may_contain_password, shown
 use fleet_decisions::timing::MIN_MISSED_HEARTBEATS;
 use notification::DestinationSettings;
 
-use self::file::ConfigFile;
+use self::file::{ConfigFile, Tables};
 use crate::startup::profile::{Profile, RUN_AS, TARGETS};
 use crate::startup::settings::{Settings, settings};
 
@@ -28,12 +27,7 @@ pub(crate) struct Config {
     pub(crate) database: Option<ConnectionSource>,
     /// The login of tasks without a profile; `None` if it is the login of `database`.
     pub(crate) task: Option<ConnectionSource>,
-    /// Profiles by name.
-    pub(crate) run_as: BTreeMap<String, Profile>,
-    /// Targets by name.
-    pub(crate) targets: BTreeMap<String, Profile>,
-    /// Destinations of notifications by name.
-    pub(crate) destinations: BTreeMap<String, DestinationSettings>,
+    pub(crate) tables: Tables,
     origins: Vec<Origin>,
     /// The configuration file.
     path: PathBuf,
@@ -74,16 +68,8 @@ impl Config {
         let database = connection(SourceNames::DATABASE, url, url_file, &mut origins)?;
         let (url, url_file) = (settings.task_url.take(), settings.task_url_file.take());
         let task = connection(SourceNames::TASK, url, url_file, &mut origins)?;
-        let config = Self {
-            settings,
-            database,
-            task,
-            run_as: file.run_as,
-            targets: file.targets,
-            destinations: file.destinations,
-            origins,
-            path: file.path,
-        };
+        let config =
+            Self { settings, database, task, tables: file.tables, origins, path: file.path };
         config.check()?;
         Ok(config)
     }
@@ -125,14 +111,12 @@ impl Config {
             "orphan_timeout ({orphan_timeout}) must be at least three times heartbeat_interval \
              ({heartbeat_interval}), so that one lost heartbeat does not make a worker look dead",
         );
-        for (name, target) in &self.targets {
+        let Tables { run_as, targets, .. } = &self.tables;
+        for (name, target) in targets {
             target.check(TARGETS, name)?;
-            ensure!(
-                !self.run_as.contains_key(name),
-                "both run_as.{name} and targets.{name} are set"
-            );
+            ensure!(!run_as.contains_key(name), "both run_as.{name} and targets.{name} are set");
         }
-        self.run_as.iter().try_for_each(|(name, profile)| profile.check(RUN_AS, name))
+        run_as.iter().try_for_each(|(name, profile)| profile.check(RUN_AS, name))
     }
 }
 
@@ -172,7 +156,7 @@ fn origins(command: &Command, matches: &ArgMatches, file: &ConfigFile) -> Vec<Or
         let layer = layer(&name, matches, file);
         Origin { name, value, layer }
     };
-    let profile = |(table, (name, profile)): (&str, (&String, &Profile))| Origin {
+    let profile = |(table, name, profile): (&str, &String, &Profile)| Origin {
         name: format!("{table}.{name}"),
         value: format!("{} readers", profile.readers),
         layer: Some(Layer::File),
@@ -182,10 +166,8 @@ fn origins(command: &Command, matches: &ArgMatches, file: &ConfigFile) -> Vec<Or
         value: settings.kind().to_owned(),
         layer: Some(Layer::File),
     };
-    let profiles = file.run_as.iter().map(|profile| (RUN_AS, profile));
-    let targets = file.targets.iter().map(|target| (TARGETS, target));
-    let profiles = profiles.chain(targets).map(profile);
-    let destinations = file.destinations.iter().map(destination);
+    let profiles = file.tables.logins().map(profile);
+    let destinations = file.tables.destinations.iter().map(destination);
     settings(command).map(of).chain(profiles).chain(destinations).collect()
 }
 

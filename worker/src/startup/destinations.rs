@@ -23,5 +23,5 @@ pub(crate) fn open(config: &Config) -> anyhow::Result<Destinations> {
             .map_err(|error| Failure::usage(format!("destinations.{name}: {error}")))?;
         Ok((name.clone(), destination))
     };
-    config.destinations.iter().map(open).collect()
+    config.tables.destinations.iter().map(open).collect()
 }

@@ -9,7 +9,7 @@ use conninfo::{ConnectionTarget, Environment};
 use crate::control::Control;
 use crate::login::Login;
 use crate::startup::config::Config;
-use crate::startup::profile::{RUN_AS, TARGETS};
+use crate::startup::profile::TARGETS;
 
 /// Returns all configured logins, the login of tasks without a profile first.
 ///
@@ -34,9 +34,7 @@ pub(crate) fn logins(
         superuser_allowed,
         host: Arc::clone(control),
     }];
-    let profiles = config.run_as.iter().map(|profile| (RUN_AS, profile));
-    let targets = config.targets.iter().map(|target| (TARGETS, target));
-    for (table, (name, profile)) in profiles.chain(targets) {
+    for (table, name, profile) in config.tables.logins() {
         let setting = format!("{table}.{name}");
         let target = profile.target(environment).with_context(|| setting.clone())?;
         let host = if table == TARGETS {
@@ -58,8 +56,8 @@ pub(crate) fn logins(
 
 /// Returns the number of all readers.
 pub(crate) fn readers(config: &Config) -> u32 {
-    let others = config.run_as.values().chain(config.targets.values());
-    config.settings.readers + others.map(|profile| profile.readers).sum::<u32>()
+    let others = config.tables.logins().map(|(_, _, profile)| profile.readers);
+    config.settings.readers + others.sum::<u32>()
 }
 
 /// Returns the number of readers of each profile, by name.

@@ -27,20 +27,27 @@ pub(super) struct ConfigFile {
     pub(super) path: PathBuf,
     /// The values of each key, written as on the command line.
     pub(super) values: BTreeMap<String, Vec<String>>,
-    pub(super) run_as: BTreeMap<String, Profile>,
-    pub(super) targets: BTreeMap<String, Profile>,
-    pub(super) destinations: BTreeMap<String, DestinationSettings>,
+    pub(super) tables: Tables,
 }
 
 /// The tables of a configuration file.
-#[derive(Deserialize)]
-struct Tables {
-    #[serde(default)]
-    run_as: BTreeMap<String, Profile>,
-    #[serde(default)]
-    targets: BTreeMap<String, Profile>,
-    #[serde(default)]
-    destinations: BTreeMap<String, DestinationSettings>,
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Tables {
+    /// Profiles, which are logins that tasks can run as.
+    pub(crate) run_as: BTreeMap<String, Profile>,
+    /// Targets, which are other databases that tasks can run in.
+    pub(crate) targets: BTreeMap<String, Profile>,
+    /// Receivers of notifications.
+    pub(crate) destinations: BTreeMap<String, DestinationSettings>,
+}
+
+impl Tables {
+    /// Returns profiles and targets, each with the name of its table.
+    pub(crate) fn logins(&self) -> impl Iterator<Item = (&'static str, &String, &Profile)> {
+        let profiles = self.run_as.iter().map(|(name, profile)| (RUN_AS, name, profile));
+        profiles.chain(self.targets.iter().map(|(name, target)| (TARGETS, name, target)))
+    }
 }
 
 impl ConfigFile {
@@ -57,7 +64,7 @@ impl ConfigFile {
             Failure::usage(cli::problem_in_file(path, &text, at, error.message()))
         };
         let table = DeTable::parse(&text).map_err(wrong)?;
-        let Tables { run_as, targets, destinations } = toml::from_str(&text).map_err(wrong)?;
+        let tables = toml::from_str(&text).map_err(wrong)?;
         let mut values = BTreeMap::new();
         for (key, value) in table.get_ref() {
             let at = |offset| cli::location(path, &text, offset);
@@ -73,7 +80,7 @@ impl ConfigFile {
                 .map_err(|problem| Failure::usage(format!("{}: {name} {problem}", at(value_at))))?;
             values.insert(name.to_string(), texts);
         }
-        Ok(Self { path: path.to_owned(), values, run_as, targets, destinations })
+        Ok(Self { path: path.to_owned(), values, tables })
     }
 }
 
