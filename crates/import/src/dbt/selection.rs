@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use clap::ValueEnum;
+use clap::builder::PossibleValue;
 use cli::Failure;
 use serde_json::Value;
 
@@ -159,21 +161,13 @@ pub(super) fn select(
         chosen = union(manifest, graph, select)?;
     }
     let excluded = union(manifest, graph, exclude)?;
+    let types: Vec<PossibleValue> = types.iter().filter_map(ValueEnum::to_possible_value).collect();
     let typed = |node: &Node| {
-        types.is_empty() || types.iter().any(|it| type_name(*it) == node.resource_type)
+        types.is_empty() || types.iter().any(|it| it.get_name() == node.resource_type)
     };
     Ok((0..graph.nodes.len())
         .map(|n| chosen.contains(&n) && !excluded.contains(&n) && typed(graph.nodes[n]))
         .collect())
-}
-
-fn type_name(resource_type: ResourceType) -> &'static str {
-    match resource_type {
-        ResourceType::Model => "model",
-        ResourceType::Seed => "seed",
-        ResourceType::Snapshot => "snapshot",
-        ResourceType::Test => "test",
-    }
 }
 
 /// Returns the nodes that any of the selectors selects, and the tests of these nodes.
