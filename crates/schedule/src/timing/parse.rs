@@ -240,16 +240,12 @@ fn named_date(call: &Call, name: &str) -> Result<Option<Date>, ValidationError> 
 
 /// Parses `YYYY-MM-DD`.
 fn read_date(text: &str, at: usize) -> Result<Date, ValidationError> {
-    let part = |from: usize, to: usize| -> Option<i16> {
-        let part = text.get(from..to)?;
-        part.bytes().all(|b| b.is_ascii_digit()).then(|| part.parse().ok()).flatten()
-    };
-    let form = text.len() == 10 && text.get(4..5) == Some("-") && text.get(7..8) == Some("-");
-    let date = || {
-        let (year, month, day) = (part(0, 4)?, part(5, 7)?, part(8, 10)?);
-        let month_and_day = (i8::try_from(month).ok()?, i8::try_from(day).ok()?);
-        Date::new(year, month_and_day.0, month_and_day.1).ok().filter(|date| date.year() > 0)
-    };
+    let form = text.len() == 10
+        && text.bytes().enumerate().all(|(at, byte)| match at {
+            4 | 7 => byte == b'-',
+            _ => byte.is_ascii_digit(),
+        });
+    let date = || text.parse::<Date>().ok().filter(|date| date.year() > 0);
     form.then(date).flatten().ok_or_else(|| {
         ValidationError::new(at, format!("\"{}\" is not a date", truncated(text)))
             .hint("write YYYY-MM-DD, such as 2026-01-05")
