@@ -43,13 +43,9 @@ pub(crate) struct Installed<'a> {
     settings: String,
 }
 
-/// Result of `setup`.
+/// Result of `setup` and `enqueue`.
 #[derive(Debug, Deserialize)]
-struct SetupDone {}
-
-/// Result of `enqueue`.
-#[derive(Debug, Deserialize)]
-pub(crate) struct EnqueueDone {}
+pub(crate) struct Done {}
 
 /// Result of `enqueue-paced`: reply times in seconds since the epoch.
 #[derive(Debug, Deserialize)]
@@ -84,7 +80,7 @@ impl Adapter {
 impl Installed<'_> {
     /// Creates the peer's own schema.
     pub(crate) async fn set_up(&self) -> Result<()> {
-        let SetupDone {} = self.step("setup", TIMEOUT).await?;
+        let Done {} = self.step("setup", TIMEOUT).await?;
         Ok(())
     }
 
@@ -174,7 +170,7 @@ mod tests {
             answer(status(0), "a peer's own chatter\n{\"done\": 7, \"seconds\": 1.5}\n\n", "")
                 .unwrap();
         assert_eq!(worked.done, 7);
-        let _: SetupDone = answer(status(0), "{}\n", "a warning").unwrap();
+        let _: Done = answer(status(0), "{}\n", "a warning").unwrap();
         for wrong in ["", "done\n", "{\"seconds\": 1}\n"] {
             answer::<WorkSummary>(status(0), wrong, "").unwrap_err();
         }
@@ -182,8 +178,7 @@ mod tests {
 
     #[test]
     fn a_step_that_fails_says_why() {
-        let failed =
-            answer::<SetupDone>(status(1), "{}", "at line 7\n\nno such table\n").unwrap_err();
+        let failed = answer::<Done>(status(1), "{}", "at line 7\n\nno such table\n").unwrap_err();
         assert_eq!(failed.to_string(), "exit status: 1: at line 7; no such table");
     }
 
@@ -193,7 +188,7 @@ mod tests {
         let adapter = |program: &str| Adapter::new(peer, program.into(), None);
         let on = |adapter| Installed { adapter, url: "", settings: "{}".to_owned() };
         let (hangs, ends, missing) = (adapter("sleep"), adapter("ls"), adapter("no-such-program"));
-        let took = on(&hangs).step::<SetupDone>("60", Duration::from_millis(50)).await;
+        let took = on(&hangs).step::<Done>("60", Duration::from_millis(50)).await;
         assert_eq!(took.unwrap_err().to_string(), "\"60\" took more than 50ms");
         let mut step = on(&ends).start("/no/such/folder").unwrap();
         let begun = std::time::Instant::now();
@@ -208,6 +203,6 @@ mod tests {
             early.contains("ended unexpectedly") && early.contains("/no/such/folder"),
             "{early}"
         );
-        on(&missing).step::<SetupDone>("setup", TIMEOUT).await.unwrap_err();
+        on(&missing).step::<Done>("setup", TIMEOUT).await.unwrap_err();
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use super::adapter::{EnqueueDone, Installed, TIMEOUT, WorkSummary};
+use super::adapter::{Done, Installed, TIMEOUT, WorkSummary};
 use super::install::Participants;
 use super::turns::{Candidate, Comparison};
 use crate::context::RunContext;
@@ -75,7 +75,7 @@ pub(crate) async fn run(
 
 async fn of_peer(database: &Database, peer: Installed<'_>, tasks: i64) -> Result<Check> {
     peer.set_up().await?;
-    let EnqueueDone {} = peer.step(&format!("enqueue 1 {tasks}"), TIMEOUT).await?;
+    let Done {} = peer.step(&format!("enqueue 1 {tasks}"), TIMEOUT).await?;
     database.vacuum_and_checkpoint().await?;
     let patience = Duration::from_secs(LIMIT) + TIMEOUT;
     let worked: WorkSummary = peer.step(&format!("work effects {tasks} {LIMIT}"), patience).await?;
