@@ -10,6 +10,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use rustix::process::{Pid, Signal};
 
 use crate::account::Account;
@@ -22,6 +23,8 @@ use crate::process;
 const PORT_TRIES: usize = 10;
 
 pub(crate) const SUPERUSER: &str = "postgres";
+/// The characters that a part of a URI has to encode.
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// Parameters of a cluster.
 #[derive(Debug, Clone)]
@@ -408,15 +411,7 @@ fn tail(text: &str, lines: usize) -> String {
 }
 
 fn percent_encode(text: &str) -> String {
-    let mut encoded = String::new();
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~') {
-            encoded.push(char::from(byte));
-        } else {
-            let _ = write!(encoded, "%{byte:02X}");
-        }
-    }
-    encoded
+    utf8_percent_encode(text, RESERVED).to_string()
 }
 
 #[cfg(test)]
