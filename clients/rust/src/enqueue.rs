@@ -33,7 +33,8 @@ pub async fn enqueue(
     let arguments: [Argument<'_>; 2] =
         [(/* statement */ &task.statement, Type::TEXT), (/* params */ &params, Type::JSONB)];
     let rows = call(client, ENQUEUE, &arguments, (options, document)).await?;
-    Ok(Enqueued { id: rows[0].try_get("id")?, created: rows[0].try_get("created")? })
+    let row = rows.first().ok_or_else(|| Error::Unexpected("no row".to_owned()))?;
+    Ok(Enqueued { id: row.try_get("id")?, created: row.try_get("created")? })
 }
 
 /// Enqueues many tasks in one statement, and returns their ids in order.

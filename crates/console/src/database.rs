@@ -8,6 +8,7 @@ use axum::http::StatusCode;
 use conninfo::{ConnectError, ConnectionTarget, pool_error, pool_manager};
 use deadpool_postgres::{Object, Pool, RecyclingMethod, Runtime, Transaction};
 use queue::insight::viewer;
+use queue::row::one;
 use queue::{QueueError, audit, schema};
 use tokio::sync::OnceCell;
 use tokio_postgres::IsolationLevel;
@@ -122,7 +123,7 @@ impl Database {
     async fn check_now(&self) -> Result<(), QueueError> {
         let mut session = self.connect().await?;
         let tx = session.begin_read().await?;
-        let login: String = tx.query_typed(LOGIN, &[]).await?[0].try_get(0)?;
+        let login: String = one(&*tx, LOGIN, &[]).await?;
         match may_read(&tx).await {
             Ok(true) => return check_roles(&tx, &login, &self.roles).await,
             Ok(false) => {}
@@ -154,8 +155,7 @@ impl Database {
     pub(crate) async fn session_for(&self, rights: &Rights) -> Result<Session, HttpError> {
         let session = Session { role: rights.role.clone(), ..self.session().await? };
         if let Some(expires_at) = rights.expires_at {
-            let params = [(&expires_at as _, Type::TIMESTAMPTZ)];
-            if session.client.query_typed(IS_EXPIRED, &params).await?[0].try_get(0)? {
+            if one(&**session.client, IS_EXPIRED, &[&expires_at]).await? {
                 return Err(HttpError::new(StatusCode::UNAUTHORIZED, "the access has expired")
                     .hint(format!("it was valid until {expires_at}; ask for a new token")));
             }

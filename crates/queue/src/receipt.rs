@@ -12,7 +12,7 @@ use tokio_postgres::{Client, Error};
 use uuid::Uuid;
 
 use crate::error::QueueError;
-use crate::row::{column, one, query, scalar};
+use crate::row::{column, one, only, query};
 
 /// The schema of a target, which `pgmill target init` applies.
 pub const SCHEMA: &str = include_str!("receipt/schema.sql");
@@ -90,8 +90,7 @@ pub struct Done {
 pub async fn init(client: &impl GenericClient, logins: &[String]) -> Result<(), QueueError> {
     client.batch_execute(SCHEMA).await?;
     for login in logins {
-        let rows = query(client, GRANT, &[login]).await?;
-        client.batch_execute(scalar::<&str>(&rows[0])?).await?;
+        client.batch_execute(&one::<String>(client, GRANT, &[login]).await?).await?;
     }
     Ok(())
 }
@@ -101,7 +100,7 @@ pub async fn init(client: &impl GenericClient, logins: &[String]) -> Result<(), 
 /// # Errors
 /// The schema is missing, the login lacks privileges, or the server is a standby.
 pub async fn check(client: &impl GenericClient) -> Result<(), QueueError> {
-    let row = &query(client, READY, &[]).await?[0];
+    let row = &only(client, READY, &[]).await?;
     let (message, hint) = if column(row, "standby")? {
         ("the target is a standby", "Connect to the primary: target_session_attrs=read-write.")
     } else if !column(row, "installed")? {

@@ -2,7 +2,7 @@
 //!
 //! [`rows`], [`first`] and [`one`] run a statement and read what its rows contain: a struct for which
 //! [`from_row!`](crate::from_row) lists the columns, or the value of a single column. [`execute`] ignores the rows, and
-//! [`query`] returns them: then [`column()`] reads one value of a row. If a column is missing, or its value does not
+//! [`query`] and [`only`] return them: then [`column()`] reads one value of a row. If a column is missing, or its value does not
 //! have the requested type, the error names the column.
 //!
 //! The type of a parameter in SQL follows from its type in Rust: [`SqlType`].
@@ -176,7 +176,23 @@ pub async fn one<T: FromRow>(
     statement: &str,
     params: &[&dyn Param],
 ) -> Result<T, QueueError> {
-    T::from_row(&query(client, statement, params).await?[0])
+    T::from_row(&only(client, statement, params).await?)
+}
+
+/// Returns the row of a statement that always returns one.
+///
+/// # Errors
+/// Fails on database errors, and if there is no row.
+pub async fn only(
+    client: &impl GenericClient,
+    statement: &str,
+    params: &[&dyn Param],
+) -> Result<Row, QueueError> {
+    let first = query(client, statement, params).await?.into_iter().next();
+    first.ok_or_else(|| QueueError::Unexpected {
+        column: "result".to_owned(),
+        value: "no row".to_owned(),
+    })
 }
 
 /// Implements [`FromRow`](crate::row::FromRow) from a struct literal. A field without an expression

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use conninfo::GenericClient;
 use jiff::Timestamp;
 use queue::QueueError;
-use queue::row::{Param, column, from_row, one, query, rows};
+use queue::row::{Param, column, from_row, one, only, rows};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tokio_postgres::types::Json;
@@ -264,9 +264,9 @@ async fn advance_one(
     let plan = plan(it).unwrap_or_else(
         |error| json!({ "id": it.id, "room": 0, "instants": [it.next_at], "error": error }),
     );
-    let rows = query(transaction, ADVANCE, &[&Json(plan)]).await?;
-    let fired: i32 = column(&rows[0], "fired")?;
-    Ok((u64::from(fired.cast_unsigned()), column(&rows[0], "more")?))
+    let row = only(transaction, ADVANCE, &[&Json(plan)]).await?;
+    let fired: i32 = column(&row, "fired")?;
+    Ok((u64::from(fired.cast_unsigned()), column(&row, "more")?))
 }
 
 /// Returns the instants that a backfill of this schedule with this timing would have.

@@ -3,7 +3,7 @@
 use conninfo::GenericClient;
 use jiff::Timestamp;
 use queue::QueueError;
-use queue::row::{execute, from_row, one, query, rows, scalar};
+use queue::row::{Param, execute, from_row, one, rows};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tokio_postgres::Transaction;
@@ -97,9 +97,8 @@ pub async fn put(
     declared_in: DeclaredIn,
     declared_as: Option<&str>,
 ) -> Result<PutResult, QueueError> {
-    let rows =
-        query(client, PUT, &[&Json(definition), &declared_in.as_str(), &declared_as]).await?;
-    match scalar(&rows[0])? {
+    let params: [&dyn Param; 3] = [&Json(definition), &declared_in.as_str(), &declared_as];
+    match one::<String>(client, PUT, &params).await?.as_str() {
         "new" => {
             if let Some(Ok(timing)) = definition["timing"].as_str().map(Timing::parse) {
                 check_future(client, &timing).await?;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use conninfo::GenericClient;
 use jiff::Timestamp;
-use queue::row::{FromRow, Param, column, duration, first, from_row, one, query};
+use queue::row::{FromRow, Param, column, duration, first, from_row, one, only, query};
 use queue::{QueueError, RunId};
 use serde::Serialize;
 use serde_json::Value;
@@ -282,8 +282,8 @@ pub async fn tick_trigger(
         /* oldest_seconds */ &oldest,
         &error,
     ];
-    let rows = query(client, TICK_TRIGGER, &params).await?;
-    Ok((column::<i32>(&rows[0], "fired")? > 0, column::<i32>(&rows[0], "skipped")? > 0))
+    let row = only(client, TICK_TRIGGER, &params).await?;
+    Ok((column::<i32>(&row, "fired")? > 0, column::<i32>(&row, "skipped")? > 0))
 }
 
 /// Runs that have missed a deadline or a timeout.

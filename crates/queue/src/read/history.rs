@@ -17,7 +17,7 @@ use tokio_postgres::error::SqlState;
 use crate::error::QueueError;
 use crate::id::WorkerId;
 use crate::read::task_queries::{self, like_pattern};
-use crate::row::{FromRow, Param, column, from_row, query, rows, stored_options};
+use crate::row::{FromRow, Param, column, from_row, only, rows, stored_options};
 
 /// The condition of [`HistoryFilter`] on an attempt `a`.
 macro_rules! filter {
@@ -286,8 +286,7 @@ const SEARCH_SETTINGS: &str = "SELECT /* queue.search_settings */ set_config('tr
 /// Refuses the search if statements and messages are hidden from the role.
 pub async fn begin_search(client: &mut impl GenericClient) -> Result<Transaction<'_>, QueueError> {
     let transaction = client.transaction().await?;
-    let rows = query(&transaction, SEARCH_SETTINGS, &[]).await?;
-    if column(&rows[0], "sees_statements")? {
+    if column(&only(&transaction, SEARCH_SETTINGS, &[]).await?, "sees_statements")? {
         return Ok(transaction);
     }
     Err(QueueError::Refused {

@@ -9,7 +9,7 @@ use pgmill_client::Outcome;
 use serde_json::{Map, Value};
 
 use crate::error::{Condition, QueueError};
-use crate::row::{Param, query, scalar};
+use crate::row::{Param, one};
 use crate::task::{Claim, Disposition};
 use crate::transition::retry::RetryDecision;
 
@@ -119,8 +119,7 @@ pub async fn fail(
         /* retry_in */ &wait.as_secs_f64(),
         &report.to_json(),
     ];
-    let rows = query(client, FAIL, &params).await?;
-    match scalar(&rows[0])? {
+    match one::<String>(client, FAIL, &params).await?.as_str() {
         "retried" => Ok(Disposition::Retried(outcome)),
         "finished" => Ok(Disposition::Finished(outcome)),
         "cancelled" => Ok(Disposition::Finished(Outcome::Cancelled)),

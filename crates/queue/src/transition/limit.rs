@@ -14,7 +14,7 @@ use tokio_postgres::Row;
 
 use crate::error::QueueError;
 use crate::id::LimitId;
-use crate::row::{FromRow, column, duration, execute, from_row, one, query, rows};
+use crate::row::{FromRow, column, duration, execute, from_row, one, only, rows};
 use crate::task::LimitKind;
 
 const GRANT: &str = "SELECT /* queue.grant_permits */ g.granted, extract(epoch FROM g.next_in)::float8 AS next_in FROM mill.grant_permits($1) AS g";
@@ -65,8 +65,8 @@ pub async fn grant_waiting_permits(
     client: &impl GenericClient,
     after: Option<LimitId>,
 ) -> Result<(Granted, Option<LimitId>), QueueError> {
-    let rows = query(client, GRANT_WAITING, &[&after.unwrap_or(0)]).await?;
-    Ok((Granted::from_row(&rows[0])?, column(&rows[0], "last_limit")?))
+    let row = only(client, GRANT_WAITING, &[&after.unwrap_or(0)]).await?;
+    Ok((Granted::from_row(&row)?, column(&row, "last_limit")?))
 }
 
 /// Applies limits to tasks that the grant of permits does not reach: tasks that were enqueued while

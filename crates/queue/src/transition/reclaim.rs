@@ -11,7 +11,7 @@ use pgmill_client::TaskId;
 
 use crate::error::QueueError;
 use crate::id::WorkerId;
-use crate::row::{Param, column, execute, first, one, query};
+use crate::row::{Param, column, execute, first, one, only, query};
 use crate::transition::claim::SessionIdentity;
 
 /// SQL condition: worker $1 has sent no heartbeat since the one at $2 (null if it was not
@@ -186,7 +186,7 @@ pub async fn end_idle_transaction(
     client: &impl GenericClient,
     session: SessionIdentity,
 ) -> Result<bool, QueueError> {
-    column(&query(client, END_IDLE_TRANSACTION, &session.params()).await?[0], "ended")
+    column(&only(client, END_IDLE_TRANSACTION, &session.params()).await?, "ended")
 }
 
 /// Returns whether the COMMIT of a backend waits for a synchronous standby.

@@ -8,7 +8,7 @@ use pgmill_client::RunId;
 
 use crate::error::QueueError;
 use crate::id::WorkerId;
-use crate::row::{Param, column, duration, query};
+use crate::row::{Param, column, duration, only};
 use crate::transition::reclaim::Peer;
 
 /// SQL expression: whether the control session of worker `w` exists. A session that the server hides
@@ -170,8 +170,7 @@ pub async fn poll(
         &served.targets,
         &options.runs_after.0,
     ];
-    let rows = query(client, POLL, &params).await?;
-    let row = &rows[0];
+    let row = &only(client, POLL, &params).await?;
     let ids: Vec<WorkerId> = column(row, "ids")?;
     let heartbeats: Vec<Option<i64>> = column(row, "heartbeats")?;
     let sessions_alive: Vec<bool> = column(row, "sessions_alive")?;

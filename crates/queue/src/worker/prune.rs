@@ -3,7 +3,7 @@
 use conninfo::GenericClient;
 
 use crate::error::QueueError;
-use crate::row::{column, one, query};
+use crate::row::{column, one, only};
 
 const PREPARE: &str = "SELECT /* queue.prepare_history */ mill.prepare_history($1)";
 
@@ -76,6 +76,6 @@ pub async fn prune(client: &impl GenericClient, part: &Part) -> Result<(i32, boo
 /// number of days dropped, 0 or 1, and of those that are left. Drops none if a session that reads
 /// history holds the partition.
 pub async fn prune_history(client: &impl GenericClient) -> Result<(i32, i32), QueueError> {
-    let row = &query(client, PRUNE_HISTORY, &[]).await?[0];
+    let row = &only(client, PRUNE_HISTORY, &[]).await?;
     Ok((column(row, "dropped")?, column(row, "remaining")?))
 }

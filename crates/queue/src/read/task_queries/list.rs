@@ -241,7 +241,8 @@ pub async fn search_live_tasks(
 ) -> Result<(Vec<LiveTask>, Option<TaskId>), QueueError> {
     let found = filtered(client, SEARCH, filter, Some(limit), Some(sql)).await?;
     let range: Vec<SearchedTasks> = filtered(client, SEARCHED, filter, None, None).await?;
-    Ok((found, range[0].oldest.filter(|_| range[0].tasks >= SEARCHED_TASKS)))
+    let oldest = range.first().and_then(|it| it.oldest.filter(|_| it.tasks >= SEARCHED_TASKS));
+    Ok((found, oldest))
 }
 
 /// Returns the ids of live tasks, oldest first.
