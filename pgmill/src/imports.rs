@@ -8,7 +8,7 @@ mod dbt;
 
 use std::path::Path;
 
-use cli::{Exit, Failure, exit};
+use cli::{Exit, Failure};
 use conninfo::Client;
 use import::args::{Import, ImportOptions, ImportSource};
 use import::conversion::{Conversion, RemarkKind};
@@ -42,8 +42,7 @@ pub(crate) fn print(out: &Output, import: &ImportSource) -> Exit {
     read(&conversion, &options.file)?;
     report(&conversion);
     refuse_if_strict(&conversion, options)?;
-    out.text(conversion.job_file(&options.file).text.trim_end())?;
-    Ok(exit::OK)
+    out.text(conversion.job_file(&options.file).text.trim_end())
 }
 
 /// Applies the definitions in one transaction, and prints the changes.

@@ -75,7 +75,7 @@ async fn run(command: &Command, global: &Global) -> Exit {
         // Health, Context and Completions need no database.
         Command::Health(args) => return fleet::health::run(&out, args).await,
         Command::Completions(args) => {
-            return out.text(completion::script(args.shell).trim_end()).map(|()| exit::OK);
+            return out.text(completion::script(args.shell).trim_end());
         }
         Command::Context(verb) => {
             return contexts::run(global.contexts_file.as_deref(), &out, verb);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cli::{Exit, exit};
+use cli::Exit;
 use conninfo::Client;
 use queue::subscription::{self, Notification, NotificationFilter, NotifyEvent, Subscription};
 use serde_json::{Map, Value, json};
@@ -104,8 +104,7 @@ async fn show(client: &Client, out: &Output, name: &str) -> Exit {
     let found = subscription::subscription(client, name).await?;
     let it = found.ok_or_else(|| missing(KIND, name))?;
     if out.json {
-        out.document(&it)?;
-        return Ok(exit::OK);
+        return out.document(&it);
     }
     let rate = it.rate_messages.zip(it.rate_seconds);
     let rate = rate.map(|(messages, seconds)| {
@@ -136,8 +135,7 @@ async fn show(client: &Client, out: &Output, name: &str) -> Exit {
     }
     lines.retain(|(_, text)| !text.is_empty());
     let rows = lines.into_iter().map(|(key, text)| Row::of("setting", key).text("value", text));
-    out.print_table(rows.collect())?;
-    Ok(exit::OK)
+    out.print_table(rows.collect())
 }
 
 /// Returns the options of `mill.set_subscription`.

@@ -15,7 +15,7 @@ pub(crate) mod list;
 mod merged;
 mod row;
 
-use cli::{Exit, Failure, exit};
+use cli::{Exit, exit};
 use std::cell::RefCell;
 use std::fmt;
 use std::io::{self, IsTerminal};
@@ -119,15 +119,14 @@ impl Output {
         self.colour
     }
 
-    /// Prints one JSON document.
+    /// Prints one JSON document. As all functions that print, returns the exit code of success.
     ///
     /// # Errors
     /// Fails if writing to standard output fails, except for a closed pipe.
-    pub(crate) fn document(&self, value: &impl Serialize) -> Result<(), Failure> {
-        if let Some(recorded) = &self.recorded {
+    pub(crate) fn document(&self, value: &impl Serialize) -> Exit {
+        if self.recorded.is_some() {
             let value = serde_json::to_value(value).map_err(io::Error::from)?;
-            recorded.borrow_mut().push(Part::Document(value));
-            return Ok(());
+            return self.record(Part::Document(value));
         }
         let text = serde_json::to_string_pretty(value).map_err(io::Error::from)?;
         self.text(&text)
@@ -137,12 +136,12 @@ impl Output {
     ///
     /// # Errors
     /// As [`Output::document`].
-    pub(crate) fn text(&self, text: &str) -> Result<(), Failure> {
-        if let Some(recorded) = &self.recorded {
-            recorded.borrow_mut().push(Part::Text(text.to_owned()));
-            return Ok(());
+    pub(crate) fn text(&self, text: &str) -> Exit {
+        if self.recorded.is_some() {
+            return self.record(Part::Text(text.to_owned()));
         }
-        cli::print(|out| writeln!(out, "{text}")).map_err(Failure::from)
+        cli::print(|out| writeln!(out, "{text}"))?;
+        Ok(exit::OK)
     }
 
     /// Prints the document with `--json`, else the text, whose control characters are escaped.
@@ -152,31 +151,32 @@ impl Output {
 
     /// Prints the document with `--json`, else the text.
     pub(crate) fn shown(&self, document: &impl Serialize, text: impl FnOnce() -> String) -> Exit {
-        if self.json {
-            self.document(document)?;
-        } else {
-            self.text(&text())?;
-        }
-        Ok(exit::OK)
+        if self.json { self.document(document) } else { self.text(&text()) }
     }
 
     /// Prints a table, unless it has no rows.
     ///
     /// # Errors
     /// As [`Output::document`].
-    pub(crate) fn print_table(&self, rows: Vec<Row>) -> Result<(), Failure> {
-        if let Some(recorded) = &self.recorded {
-            recorded.borrow_mut().push(Part::Table(rows));
-            return Ok(());
+    pub(crate) fn print_table(&self, rows: Vec<Row>) -> Exit {
+        match rows.is_empty() {
+            _ if self.recorded.is_some() => self.record(Part::Table(rows)),
+            true => Ok(exit::OK),
+            false => self.text(&self.table(rows)),
         }
-        if rows.is_empty() { Ok(()) } else { self.text(&self.table(rows)) }
     }
 
     /// Records numbers that are printed with their total over all databases.
-    pub(crate) fn counts(&self, counts: Vec<(&'static str, i64)>) {
+    pub(crate) fn counts(&self, counts: Vec<(&'static str, i64)>) -> Exit {
+        self.record(Part::Counts(counts))
+    }
+
+    /// Keeps a part for the output of all databases, if there are several.
+    fn record(&self, part: Part) -> Exit {
         if let Some(recorded) = &self.recorded {
-            recorded.borrow_mut().push(Part::Counts(counts));
+            recorded.borrow_mut().push(part);
         }
+        Ok(exit::OK)
     }
 
     /// Writes a message that is no result to standard error.

@@ -49,18 +49,17 @@ pub(crate) async fn run(session: &mut Session, out: &Output) -> Exit {
     } else {
         exit::OK
     };
-    if out.json {
-        out.document(&json!({ "checks": findings, "differences": differences }))?;
-    } else if out.is_merged() {
+    if out.is_merged() && !out.json {
         merge(out, &findings)?;
     } else {
-        out.text(&report(out, &findings, &differences.unwrap_or_default()))?;
+        let document = json!({ "checks": findings, "differences": differences });
+        out.shown(&document, || report(out, &findings, &differences.unwrap_or_default()))?;
     }
     Ok(code)
 }
 
 /// Prints the numbers of checks, and the warnings and problems, of one of several databases.
-fn merge(out: &Output, findings: &[Finding]) -> Result<(), Failure> {
+fn merge(out: &Output, findings: &[Finding]) -> Exit {
     let of = |status| findings.iter().filter(|it| it.status == status).count();
     let count = |status| i64::try_from(of(status)).unwrap_or(i64::MAX);
     out.counts(vec![
@@ -68,7 +67,7 @@ fn merge(out: &Output, findings: &[Finding]) -> Result<(), Failure> {
         ("not checked", count(CheckStatus::NotChecked)),
         ("warnings", count(CheckStatus::Warning)),
         ("problems", count(CheckStatus::Problem)),
-    ]);
+    ])?;
     let row = |finding: &Finding| {
         let (word, tone) = word(finding.status);
         Row::of("status", word)

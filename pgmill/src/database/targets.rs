@@ -41,15 +41,15 @@ pub(crate) async fn run(client: &mut Client, out: &Output, verb: &TargetVerb) ->
 async fn init(client: &Client, out: &Output, args: &TargetInit) -> Exit {
     let logins = args.logins.as_ref().map_or(&[][..], |logins| &logins.0);
     receipt::init(client, logins).await?;
-    if out.json {
-        out.document(&json!({ "logins": logins }))?;
-    } else if logins.is_empty() {
-        out.text("the schema mill_target is installed")?;
+    let installed = "the schema mill_target is installed".to_owned();
+    let code = out.shown(&json!({ "logins": logins }), || match logins {
+        [] => installed,
+        logins => format!("{installed}, for {}", logins.join(", ")),
+    })?;
+    if logins.is_empty() && !out.json {
         out.note("no login may use it yet: pgmill target init --login LOGIN");
-    } else {
-        out.text(&format!("the schema mill_target is installed, for {}", logins.join(", ")))?;
     }
-    Ok(exit::OK)
+    Ok(code)
 }
 
 fn row(target: &Target) -> Row {

@@ -38,8 +38,8 @@ async fn list_priorities(client: &Client, out: &Output) -> Exit {
     let priorities = priority::priorities(client).await?;
     let capacity = priority::reserved_capacity(client).await?;
     if out.json {
-        out.document(&json!({ "priorities": priorities, "reserved_capacity": capacity }))?;
-        return Ok(exit::OK);
+        let document = json!({ "priorities": priorities, "reserved_capacity": capacity });
+        return out.document(&document);
     }
     let total: f64 = priorities.iter().map(|priority| priority.weight).sum();
     let row = |status: &PriorityStatus| {
@@ -51,8 +51,7 @@ async fn list_priorities(client: &Client, out: &Output) -> Exit {
             .count("running", status.running)
     };
     out.print_table(priorities.iter().map(row).collect())?;
-    out.text(&format!("reserved capacity: {capacity}"))?;
-    Ok(exit::OK)
+    out.text(&format!("reserved capacity: {capacity}"))
 }
 
 /// Changes weights.

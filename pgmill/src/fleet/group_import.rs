@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use cli::{Exit, Failure, exit};
+use cli::{Exit, Failure};
 use conninfo::Client;
 use import::csv::{LineError, records};
 use queue::Priority;
@@ -65,13 +65,11 @@ pub(super) async fn run(client: &mut Client, out: &Output, args: &GroupImportArg
     if out.json {
         let groups = results.iter().map(|(name, result)| json!({"group": name, "result": result}));
         let groups: Vec<_> = groups.collect();
-        out.document(&json!({ "dry_run": args.dry_run, "groups": groups }))?;
-    } else {
-        let heading = args.dry_run.or("would be", "result");
-        let row = |(name, result): &(&str, &str)| Row::of("group", name).text(heading, result);
-        out.print_table(results.iter().map(row).collect())?;
+        return out.document(&json!({ "dry_run": args.dry_run, "groups": groups }));
     }
-    Ok(exit::OK)
+    let heading = args.dry_run.or("would be", "result");
+    let row = |(name, result): &(&str, &str)| Row::of("group", name).text(heading, result);
+    out.print_table(results.iter().map(row).collect())
 }
 
 fn in_lines(file: &Path, errors: &[LineError]) -> Failure {

@@ -47,8 +47,7 @@ pub(crate) async fn run(client: &mut Client, out: &Output, args: &QueuePurgeArgs
         cancelled: 0,
     };
     if args.flags.dry_run.is_set() {
-        print(out, &report)?;
-        return Ok(exit::OK);
+        return print(out, &report);
     }
     let question =
         format!("cancel {} of queue {name}", counted(found.tasks.unsigned_abs(), "waiting task"));
@@ -101,20 +100,14 @@ async fn chunks(
     Ok(())
 }
 
-fn print(out: &Output, report: &PurgeReport<'_>) -> Result<(), Failure> {
-    if out.json {
-        return out.document(report);
-    }
-    let count = |tasks: i64| counted(tasks.unsigned_abs(), "waiting task");
-    out.text(&if report.dry_run.is_set() {
-        format!("{} of queue {} would be cancelled", count(report.waiting), report.queue)
-    } else if report.interrupted {
-        format!(
-            "{} of queue {} cancelled\ninterrupted: the other tasks are unchanged",
-            count(report.cancelled),
-            report.queue
-        )
-    } else {
-        format!("{} of queue {} cancelled", count(report.cancelled), report.queue)
-    })
+fn print(out: &Output, report: &PurgeReport<'_>) -> Exit {
+    let (tasks, done) = match report.dry_run.is_set() {
+        true => (report.waiting, "would be cancelled"),
+        false if report.interrupted => {
+            (report.cancelled, "cancelled\ninterrupted: the other tasks are unchanged")
+        }
+        false => (report.cancelled, "cancelled"),
+    };
+    let tasks = counted(tasks.unsigned_abs(), "waiting task");
+    out.shown(report, || format!("{tasks} of queue {} {done}", report.queue))
 }

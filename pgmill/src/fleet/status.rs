@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cli::{Exit, exit};
+use cli::Exit;
 use conninfo::Client;
 use health::problems::{self, FleetFacts, ProblemSubject, QueueBacklog, Severity};
 use jiff::Timestamp;
@@ -71,19 +71,16 @@ pub(crate) async fn run(client: &Client, out: &Output) -> Exit {
     for problem in &mut problems {
         problem.next = out.in_context(&problem.next);
     }
-    if out.json {
-        out.document(&json!({
-            "problems": problems, "queues": status.queues, "workers": status.workers,
-            "finished_last_hour": status.finished, "limits": status.sources.limits,
-            "maintenance_windows": status.sources.windows,
-        }))?;
-    } else if out.is_merged() {
-        out.counts(summary(&status, &problems));
-        out.print_table(problems.iter().map(problem_row).collect())?;
-    } else {
-        out.text(&screen(out, &status, &problems))?;
+    if out.is_merged() && !out.json {
+        out.counts(summary(&status, &problems))?;
+        return out.print_table(problems.iter().map(problem_row).collect());
     }
-    Ok(exit::OK)
+    let document = json!({
+        "problems": problems, "queues": status.queues, "workers": status.workers,
+        "finished_last_hour": status.finished, "limits": status.sources.limits,
+        "maintenance_windows": status.sources.windows,
+    });
+    out.shown(&document, || screen(out, &status, &problems))
 }
 
 /// Returns the numbers of one of several databases.

@@ -21,8 +21,7 @@ use crate::session::missing;
 pub(super) async fn versions(client: &Client, out: &Output, name: &str) -> Exit {
     let versions = read(client, name).await?;
     if out.json {
-        out.document(&versions)?;
-        return Ok(exit::OK);
+        return out.document(&versions);
     }
     let now = task_queries::now(client).await?;
     let row = |(place, version): (usize, &JobVersion)| {
@@ -34,8 +33,7 @@ pub(super) async fn versions(client: &Client, out: &Output, name: &str) -> Exit 
             .text("by", &version.changed_by)
             .maybe("difference", changes)
     };
-    out.print_table(versions.iter().enumerate().map(row).collect())?;
-    Ok(exit::OK)
+    out.print_table(versions.iter().enumerate().map(row).collect())
 }
 
 /// Shows the differences between two versions of a job.
@@ -54,10 +52,9 @@ pub(super) async fn diff(client: &Client, out: &Output, args: &JobDiff) -> Exit 
     let (from, to) = (at(args.from, 1)?, at(args.to, 0)?);
     let changes = job_changes(&from.definition, &to.definition);
     if out.json {
-        out.document(&json!({
+        return out.document(&json!({
             "job": to.job, "from": from.version, "to": to.version, "changes": changes,
-        }))?;
-        return Ok(exit::OK);
+        }));
     }
     if changes.is_empty() {
         out.note(visible(&format!(
@@ -78,8 +75,7 @@ pub(super) async fn diff(client: &Client, out: &Output, args: &JobDiff) -> Exit 
         }
         lines.extend(format_change(out, change));
     }
-    out.text(&lines.join("\n"))?;
-    Ok(exit::OK)
+    out.text(&lines.join("\n"))
 }
 
 /// Reads the versions of a job that exists, newest first.

@@ -21,13 +21,13 @@ impl Output {
         row: impl FnMut(&T) -> Row,
     ) -> Exit {
         if self.json {
-            self.document(&items)?;
-        } else if items.is_empty() {
-            self.note(nothing);
-        } else {
-            self.print_table(items.iter().map(row).collect())?;
+            return self.document(&items);
         }
-        Ok(exit::OK)
+        if items.is_empty() {
+            self.note(nothing);
+            return Ok(exit::OK);
+        }
+        self.print_table(items.iter().map(row).collect())
     }
 
     /// As [`Output::list`], for at most `limit` items. The caller reads one more, to learn whether

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use cli::Failure;
+use cli::{Exit, exit};
 use serde_json::{Value, json};
 use terminal::print_stderr;
 
@@ -44,13 +44,12 @@ impl ContextOutput {
 ///
 /// # Errors
 /// As [`Output::document`].
-pub(crate) fn print_merged(out: &Output, outputs: Vec<ContextOutput>) -> Result<(), Failure> {
+pub(crate) fn print_merged(out: &Output, outputs: Vec<ContextOutput>) -> Exit {
     let notes = notes(&outputs);
     if out.json {
         let documents: Vec<Value> = outputs.into_iter().map(ContextOutput::into_document).collect();
         out.document(&documents)?;
-        print_notes(&notes);
-        return Ok(());
+        return print_notes(&notes);
     }
     let outputs: Vec<(String, Vec<Part>)> = outputs.into_iter().map(ContextOutput::parts).collect();
     let is_text = |part: &Part| matches!(part, Part::Text(_));
@@ -59,8 +58,7 @@ pub(crate) fn print_merged(out: &Output, outputs: Vec<ContextOutput>) -> Result<
     } else {
         print_tables(out, outputs)?;
     }
-    print_notes(&notes);
-    Ok(())
+    print_notes(&notes)
 }
 
 /// Returns the contexts of each note.
@@ -77,14 +75,15 @@ fn notes(outputs: &[ContextOutput]) -> BTreeMap<String, Vec<String>> {
     notes
 }
 
-fn print_notes(notes: &BTreeMap<String, Vec<String>>) {
+fn print_notes(notes: &BTreeMap<String, Vec<String>>) -> Exit {
     for (note, contexts) in notes {
         print_stderr(format_args!("{}: {note}", contexts.join(", ")));
     }
+    Ok(exit::OK)
 }
 
 /// Prints the output of each context under its name, as head(1) does for files.
-fn print_each(out: &Output, outputs: Vec<(String, Vec<Part>)>) -> Result<(), Failure> {
+fn print_each(out: &Output, outputs: Vec<(String, Vec<Part>)>) -> Exit {
     let printed = |part: &Part| matches!(part, Part::Text(_) | Part::Table(_));
     let mut first = true;
     for (context, parts) in outputs.into_iter().filter(|it| it.1.iter().any(printed)) {
@@ -94,15 +93,15 @@ fn print_each(out: &Output, outputs: Vec<(String, Vec<Part>)>) -> Result<(), Fai
             match part {
                 Part::Text(text) => out.text(&text)?,
                 Part::Table(rows) => out.print_table(rows)?,
-                Part::Document(_) | Part::Counts(_) | Part::Note(_) => {}
-            }
+                Part::Document(_) | Part::Counts(_) | Part::Note(_) => exit::OK,
+            };
         }
     }
-    Ok(())
+    Ok(exit::OK)
 }
 
 /// Prints one table for each kind of headings, in the order in which they occur first.
-fn print_tables(out: &Output, outputs: Vec<(String, Vec<Part>)>) -> Result<(), Failure> {
+fn print_tables(out: &Output, outputs: Vec<(String, Vec<Part>)>) -> Exit {
     let mut counts: Vec<(String, Vec<(&'static str, i64)>)> = Vec::new();
     let mut tables: Vec<Vec<Row>> = Vec::new();
     for (context, parts) in outputs {
@@ -124,7 +123,7 @@ fn print_tables(out: &Output, outputs: Vec<(String, Vec<Part>)>) -> Result<(), F
     }
     let tables = totals(counts).into_iter().chain(tables);
     let printed: Vec<String> = tables.map(|rows| out.table(rows)).collect();
-    if printed.is_empty() { Ok(()) } else { out.text(&printed.join("\n\n")) }
+    if printed.is_empty() { Ok(exit::OK) } else { out.text(&printed.join("\n\n")) }
 }
 
 /// Returns the numbers of all contexts, with their sum in the last row; `None` if there are none.

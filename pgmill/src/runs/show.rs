@@ -52,8 +52,8 @@ pub(super) async fn show(client: &Client, out: &Output, args: &RunShow) -> Exit 
         match eta {
             Some(Ok(at)) => out.text(&format!("expected end {}", local_time(at)))?,
             Some(Err(reason)) => out.text(&visible(&format!("no expected end: {reason}")))?,
-            None => {}
-        }
+            None => exit::OK,
+        };
         out.text(&table(out, &tasks, args.all))?;
         if !path.tasks.is_empty() {
             let (steps, times) = (path_steps(&path, span), path_times(&path, span));

@@ -95,10 +95,7 @@ pub(super) async fn list(client: &Client, out: &Output, args: &BackfillList) -> 
         })
         .collect();
     let code = out.page((found, args.limit), "no matching backfill", row)?;
-    if !out.json {
-        errors.iter().try_for_each(|error| out.text(error))?;
-    }
-    Ok(code)
+    if out.json || errors.is_empty() { Ok(code) } else { out.text(&errors.join("\n")) }
 }
 
 fn row(it: &Backfill) -> Row {

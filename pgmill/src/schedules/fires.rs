@@ -1,6 +1,6 @@
 //! `pgmill schedule next|test`: the fires of a schedule, without firing it.
 
-use cli::{Exit, Failure, exit};
+use cli::{Exit, Failure};
 use conninfo::{Client, GenericClient};
 use jiff::Timestamp;
 use queue::QueueError;
@@ -50,19 +50,17 @@ pub(super) async fn next(client: &Client, out: &Output, args: &ScheduleNext) -> 
     let from = instant("--from", args.from.as_ref(), now)?.unwrap_or(now);
     let next: Vec<Timestamp> = cadence.fires(from).take(args.count.into()).collect();
     if out.json {
-        out.document(&json!({
+        return out.document(&json!({
             "timing": timing, "timing_description": parsed.describe(), "fires": next,
             "zone_data": zone_data(),
-        }))?;
-        return Ok(exit::OK);
+        }));
     }
-    out.text(&visible(&parsed.describe()))?;
+    let code = out.text(&visible(&parsed.describe()))?;
     if next.is_empty() {
         out.note("no more fires");
-    } else {
-        out.text(&table_of_fires(out, cadence, &next, now))?;
+        return Ok(code);
     }
-    Ok(exit::OK)
+    out.text(&table_of_fires(out, cadence, &next, now))
 }
 
 /// Parses a timing.

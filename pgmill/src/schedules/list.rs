@@ -1,6 +1,6 @@
 //! `pgmill schedule list`, and the search for one schedule.
 
-use cli::{Exit, Failure, exit};
+use cli::{Exit, Failure};
 use conninfo::Client;
 use jiff::Timestamp;
 use schedule::describe_timing;
@@ -17,8 +17,8 @@ pub(super) async fn list(client: &Client, out: &Output, args: &ScheduleList) -> 
     let schedules = queries::statuses(client, args.removed).await?;
     let declaration_errors = queries::annotation_errors(client).await?;
     if out.json {
-        out.document(&json!({ "schedules": schedules, "declaration_errors": declaration_errors }))?;
-        return Ok(exit::OK);
+        let document = json!({ "schedules": schedules, "declaration_errors": declaration_errors });
+        return out.document(&document);
     }
     let now = queue::task_queries::now(client).await?;
     let code = out.list(&schedules, "there are no schedules", |it| row(it, now))?;

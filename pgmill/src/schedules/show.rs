@@ -43,11 +43,10 @@ pub(super) async fn show(client: &Client, out: &Output, name: &str) -> Exit {
         LogFilter { schedule: Some(name.to_owned()), limit: LATEST, ..LogFilter::default() };
     let log = queries::log(client, &wanted).await?.unwrap_or_default();
     if out.json {
-        out.document(&json!({
+        return out.document(&json!({
             "schedule": it, "timing_description": describe_timing(&it.timing), "jobs": jobs, "fires": fires,
             "history": history, "log": log,
-        }))?;
-        return Ok(exit::OK);
+        }));
     }
     out.text(&heading(&it, &jobs, now))?;
     if let Some(cadence) = cadence.filter(|_| !fires.is_empty()) {

@@ -1,6 +1,6 @@
 //! `pgmill task show --plan`: prints a saved plan as a tree, and compares it with the previous one.
 
-use cli::{Exit, Failure, exit};
+use cli::{Exit, Failure};
 use conninfo::Client;
 use queue::insight::{self, SavedPlan};
 use queue::{TaskId, task_queries};
@@ -26,15 +26,14 @@ pub(crate) async fn run(client: &Client, out: &Output, id: TaskId) -> Exit {
     let shape_of = |kept: &SavedPlan| plan_shape(&kept.plan);
     let changed = before.as_ref().map(|before| shape_of(before) != shape_of(&kept));
     if out.json {
-        out.document(&json!({
+        return out.document(&json!({
             "task_id": kept.task_id, "attempt": kept.attempt, "finished_at": kept.finished_at,
             "shape": shape_of(&kept), "changed": changed,
             "previous": before.as_ref().map(|before| json!({
                 "task_id": before.task_id, "finished_at": before.finished_at, "shape": shape_of(before),
             })),
             "plan": kept.plan,
-        }))?;
-        return Ok(exit::OK);
+        }));
     }
     let rows = plan_nodes(&kept.plan).iter().map(row).collect();
     let mut text = out.table(rows);
@@ -53,8 +52,7 @@ pub(crate) async fn run(client: &Client, out: &Output, id: TaskId) -> Exit {
             }
         }
     }
-    out.text(&text)?;
-    Ok(exit::OK)
+    out.text(&text)
 }
 
 /// Formats the totals: times, WAL and triggers.

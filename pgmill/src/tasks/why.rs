@@ -55,8 +55,7 @@ pub(crate) async fn run(client: &mut Client, out: &Output, task: &Subject) -> Ex
     };
     document["why"] = sentence.as_str().into();
     if out.json {
-        out.document(&document)?;
-        return Ok(exit::OK);
+        return out.document(&document);
     }
     out.text(&visible(&sentence))?;
     if let Subject::Task(id) = task
