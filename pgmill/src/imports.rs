@@ -68,7 +68,7 @@ fn read(conversion: &Conversion, file: &Path) -> Result<Input, Failure> {
         Ok(read) => {
             let failures = job_file::check(&[(&source, &read)]);
             if failures.is_empty() {
-                return Ok(Input::Toml(source, read));
+                return Ok(Input { source, file: Some(read) });
             }
             failures
         }

@@ -21,28 +21,22 @@ use crate::output::Output;
 use crate::output::format::counted;
 use crate::session::change;
 
-/// A parsed file.
-pub(crate) enum Input {
-    Toml(Source, JobFile),
-    Sql(Source),
+/// A file that has been read.
+pub(crate) struct Input {
+    pub(crate) source: Source,
+    /// The declarations of a .toml file; `None` for the script of a .sql file.
+    pub(crate) file: Option<JobFile>,
 }
 
 impl Input {
-    /// Returns the script of a .sql file.
-    fn script(&self) -> Option<&Source> {
-        match self {
-            Self::Sql(source) => Some(source),
-            Self::Toml(..) => None,
-        }
+    fn is_script(&self) -> bool {
+        self.file.is_none()
     }
+}
 
-    /// Returns the declarations of a .toml file.
-    fn file(&self) -> Option<&JobFile> {
-        match self {
-            Self::Toml(_, file) => Some(file),
-            Self::Sql(_) => None,
-        }
-    }
+/// Returns the declarations of all .toml files.
+fn files(inputs: &[Input]) -> impl Iterator<Item = &JobFile> {
+    inputs.iter().filter_map(|input| input.file.as_ref())
 }
 
 /// Applies the files in one transaction, and prints the changes.
@@ -51,8 +45,8 @@ impl Input {
 /// Fails for a file that cannot be read or has an error, or that the database refuses.
 pub(crate) async fn run(client: &mut Client, out: &Output, args: &ApplyArgs) -> Exit {
     let inputs = read(&args.paths)?;
-    if let (true, Some(source)) = (args.prune, inputs.iter().find_map(Input::script)) {
-        let message = format!("--prune cannot be used with {}", source.path.display());
+    if let (true, Some(script)) = (args.prune, inputs.iter().find(|it| it.is_script())) {
+        let message = format!("--prune cannot be used with {}", script.source.path.display());
         return Err(Failure::usage(message)
             .hint("The jobs that a .sql file declares are unknown: apply it separately."));
     }
@@ -72,7 +66,9 @@ pub(crate) async fn apply_inputs(
 ) -> Result<ApplyPlan, Failure> {
     let applied = change(client, dry_run, async |to| {
         let before = load_definitions(to).await?;
-        apply(to, inputs, prune).await?;
+        for step in stages(inputs).iter().flatten() {
+            step.apply(to, prune).await?;
+        }
         if prune {
             prune_all(to, &before, inputs).await?;
         }
@@ -94,7 +90,7 @@ fn print_plan(out: &Output, plan: &ApplyPlan, inputs: &[Input], dry_run: DryRun)
     let done = match plan.len() {
         // A script may have had other effects, which are not compared, so do not claim that nothing
         // changed.
-        0 if inputs.iter().any(|input| input.script().is_some()) => {
+        0 if inputs.iter().any(Input::is_script) => {
             "no changes to jobs, schedules and dependencies".to_owned()
         }
         0 => "no changes".to_owned(),
@@ -134,13 +130,14 @@ fn stages(inputs: &[Input]) -> [Vec<Step<'_>>; 3] {
     // jobs of any file.
     let mut stages = [vec![], vec![], vec![]];
     for input in inputs {
-        match input {
-            Input::Toml(source, file) => {
+        let source = &input.source;
+        match &input.file {
+            Some(file) => {
                 stages[0].extend(file.dependencies.iter().map(|it| Step::Dependency(source, it)));
                 stages[1].extend(file.jobs.iter().map(|it| Step::Job(source, it)));
                 stages[2].extend(file.schedules.iter().map(|it| Step::Schedule(source, it)));
             }
-            Input::Sql(source) => stages[1].push(Step::Script(source)),
+            None => stages[1].push(Step::Script(source)),
         }
     }
     stages
@@ -152,8 +149,7 @@ impl Step<'_> {
             Self::Dependency(source, it) => {
                 job::set_dependency(transaction, &it.child, &it.parent, it.expected)
                     .await
-                    .map(|_| ())
-                    .map_err(|error| dependency_failure(&source.location(it.at), error))
+                    .map_err(|error| dependency_failure(&source.location(it.at), error))?;
             }
             Self::Job(source, job) => {
                 let mut document = job.document.clone();
@@ -162,29 +158,19 @@ impl Step<'_> {
                     document["enabled"] = json!(true);
                 }
                 let set = job::set(transaction, &document).await;
-                set.map(|_| ()).map_err(|error| job_failure(source, job, error))
+                set.map_err(|error| job_failure(source, job, error))?;
             }
-            Self::Script(source) => transaction
-                .batch_execute(&source.text)
-                .await
-                .map_err(|error| sql_failure(source, error.into())),
+            Self::Script(source) => {
+                let done = transaction.batch_execute(&source.text).await;
+                done.map_err(|error| sql_failure(source, error.into()))?;
+            }
             Self::Schedule(source, it) => {
                 let put = declare::put(transaction, &it.document, DeclaredIn::File, None).await;
-                put.map(|_| ()).map_err(|error| Failure::from(error).at(&source.location(it.at)))
+                put.map_err(|error| Failure::from(error).at(&source.location(it.at)))?;
             }
         }
+        Ok(())
     }
-}
-
-async fn apply(
-    transaction: &Transaction<'_>,
-    inputs: &[Input],
-    prune: bool,
-) -> Result<(), Failure> {
-    for step in stages(inputs).iter().flatten() {
-        step.apply(transaction, prune).await?;
-    }
-    Ok(())
 }
 
 /// Applies each declaration in a savepoint, to find every one that the database refuses, and rolls
@@ -195,7 +181,7 @@ async fn refusals(
     inputs: &[Input],
     prune: bool,
 ) -> Result<Vec<Failure>, Failure> {
-    if inputs.iter().any(|input| input.script().is_some()) {
+    if inputs.iter().any(Input::is_script) {
         return Ok(Vec::new());
     }
     change(client, DryRun::from(true), async |to| {
@@ -263,12 +249,8 @@ async fn prune_all(
     before: &Definitions,
     inputs: &[Input],
 ) -> Result<(), Failure> {
-    let declared: BTreeSet<String> = inputs
-        .iter()
-        .filter_map(Input::file)
-        .flat_map(|file| &file.jobs)
-        .map(|job| job.name.to_lowercase())
-        .collect();
+    let declared: BTreeSet<String> =
+        files(inputs).flat_map(|file| &file.jobs).map(|job| job.name.to_lowercase()).collect();
     for document in &before.jobs {
         let Some(name) = document["name"].as_str() else { continue };
         if document["enabled"] == true && !declared.contains(&name.to_lowercase()) {
@@ -280,12 +262,8 @@ async fn prune_all(
 
 /// Removes schedules that earlier files declared and these files do not.
 async fn prune_schedules(transaction: &Transaction<'_>, inputs: &[Input]) -> Result<(), Failure> {
-    let declared: BTreeSet<&str> = inputs
-        .iter()
-        .filter_map(Input::file)
-        .flat_map(|file| &file.schedules)
-        .map(|it| it.name.as_str())
-        .collect();
+    let declared: BTreeSet<&str> =
+        files(inputs).flat_map(|file| &file.schedules).map(|it| it.name.as_str()).collect();
     let known = declare::declared(transaction).await?;
     let gone: Vec<String> = known
         .into_iter()
@@ -312,22 +290,16 @@ fn read(paths: &[PathBuf]) -> Result<Vec<Input>, Failure> {
                 continue;
             }
         };
-        let input = if ends_in(&path, "toml") {
-            match job_file::read(&source) {
-                Ok(file) => Input::Toml(source, file),
-                Err(errors) => {
-                    failures.extend(errors.into_iter().map(|error| source.to_failure(error)));
-                    continue;
-                }
+        match ends_in(&path, "toml").then(|| job_file::read(&source)).transpose() {
+            Ok(file) => inputs.push((Input { source, file }, known, named)),
+            Err(errors) => {
+                failures.extend(errors.into_iter().map(|error| source.to_failure(error)));
             }
-        } else {
-            Input::Sql(source)
-        };
-        inputs.push((input, known, named));
+        }
     }
     let statements: BTreeSet<PathBuf> = inputs
         .iter()
-        .filter_map(|(input, ..)| input.file())
+        .filter_map(|(input, ..)| input.file.as_ref())
         .flat_map(|file| &file.statement_files)
         .filter_map(|path| fs::canonicalize(path).ok())
         .collect();
@@ -335,21 +307,18 @@ fn read(paths: &[PathBuf]) -> Result<Vec<Input>, Failure> {
     // A file with errors may name further ones.
     let all_read = failures.is_empty();
     inputs.retain(|(input, known, named)| {
-        *named || !statements.contains(known) && (all_read || input.script().is_none())
+        *named || !statements.contains(known) && (all_read || !input.is_script())
     });
     let inputs: Vec<Input> = inputs.into_iter().map(|(input, ..)| input).collect();
     let mut files = Vec::new();
-    for input in &inputs {
-        match input {
-            Input::Toml(source, file) => files.push((source, file)),
-            Input::Sql(source) => failures.extend(runnable(source).err()),
+    for Input { source, file } in &inputs {
+        match file {
+            Some(file) => files.push((source, file)),
+            None => failures.extend(runnable(source).err()),
         }
     }
     failures.extend(job_file::check(&files));
-    match Failure::all(failures) {
-        None => Ok(inputs),
-        Some(failure) => Err(failure),
-    }
+    Failure::all(failures).map_or(Ok(inputs), Err)
 }
 
 /// Checks that a script has no transaction control and no COPY through the client: it runs inside

@@ -21,13 +21,12 @@ use cli::statement::runnable;
 use queue::run::{Expected, JoinMode};
 use queue::{Backoff, Isolation, Mode, Priority, scan};
 use serde_json::{Map, Value, json};
-use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 pub(crate) use check::check;
 pub(crate) use schedule::Schedule;
 use section::{BOOLEAN, ELSEWHERE, LABEL, METADATA, Read, SPAN, TAGS, TEXT, json};
-use section::{Errors, Key, Section, job_name, json_value, kind, start};
+use section::{Errors, Item, Key, Parsed, Section, job_name, json_value, kind, start};
 
 /// The declarations of one file.
 pub(crate) struct JobFile {
@@ -132,7 +131,7 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// Parses a job; returns also the `statement_file`s of its tasks.
-    fn job(&self, key: &Key<'_>, value: &'a Spanned<DeValue<'a>>) -> Option<(Job, Vec<PathBuf>)> {
+    fn job(&self, key: &Key<'_>, value: &'a Item<'a>) -> Option<(Job, Vec<PathBuf>)> {
         let at = start(self.text, key);
         let name = job_name(key.get_ref()).map_err(|reason| ValidationError::new(at, reason));
         let name = self.errors.note(name).unwrap_or_else(|| key.get_ref().to_string());
@@ -160,7 +159,7 @@ impl<'a> Reader<'a> {
         &self,
         job: &str,
         key: &Key<'_>,
-        value: &'a Spanned<DeValue<'a>>,
+        value: &'a Item<'a>,
         defaults: &Map<String, Value>,
     ) -> Option<ReadTask> {
         let (at, name) = (start(self.text, key), key.get_ref().as_ref());
@@ -188,10 +187,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Returns the statement, and its `statement_file` if it has one.
-    fn statement(
-        &self,
-        section: &Section<'_>,
-    ) -> Result<(String, Option<PathBuf>), ValidationError> {
+    fn statement(&self, section: &Section<'_>) -> Parsed<(String, Option<PathBuf>)> {
         let inline = section.text("statement")?;
         let Some(name) = section.text("statement_file")? else {
             let at = section.offset_of("statement");
@@ -290,7 +286,7 @@ fn max_attempts_keys(section: &Section<'_>) -> Vec<&'static str> {
     given
 }
 
-fn max_attempts(section: &Section<'_>) -> Result<Option<i64>, ValidationError> {
+fn max_attempts(section: &Section<'_>) -> Parsed<Option<i64>> {
     match max_attempts_keys(section)[..] {
         [] => Ok(None),
         ["max_retries"] => Ok(section.whole("max_retries", 0..=9_999)?.map(|retries| retries + 1)),
@@ -302,10 +298,7 @@ fn max_attempts(section: &Section<'_>) -> Result<Option<i64>, ValidationError> {
     }
 }
 
-fn check_at_most_once(
-    section: &Section<'_>,
-    document: &Map<String, Value>,
-) -> Result<(), ValidationError> {
+fn check_at_most_once(section: &Section<'_>, document: &Map<String, Value>) -> Parsed<()> {
     if document.get("at_most_once") != Some(&json!(true)) {
         return Ok(());
     }
@@ -323,7 +316,7 @@ fn check_at_most_once(
 }
 
 /// Parses `after`: returns the edges for the document, and the parents with their offsets.
-fn parents(section: &Section<'_>) -> Result<(Option<Value>, Vec<Parent>), ValidationError> {
+fn parents(section: &Section<'_>) -> Parsed<(Option<Value>, Vec<Parent>)> {
     let (mut documents, mut parents) = (vec![], Vec::<Parent>::new());
     for value in section.array("after")? {
         let at = value.span().start;
@@ -353,11 +346,11 @@ fn parents(section: &Section<'_>) -> Result<(Option<Value>, Vec<Parent>), Valida
 
 /// Parses the values of `$1`, `$2`, …: a table with only `param`, or with only `result` and
 /// `column`, is a reference.
-fn params(section: &Section<'_>) -> Result<Option<Value>, ValidationError> {
+fn params(section: &Section<'_>) -> Parsed<Option<Value>> {
     if section.get("params").is_none() {
         return Ok(None);
     }
-    let one = |value: &Spanned<DeValue<'_>>| {
+    let one = |value: &Item<'_>| {
         let Some(table) = value.get_ref().as_table() else {
             return json_value(section, "params", value);
         };
@@ -376,7 +369,7 @@ fn params(section: &Section<'_>) -> Result<Option<Value>, ValidationError> {
 }
 
 impl<'a> Reader<'a> {
-    fn dependency(&self, value: &'a Spanned<DeValue<'a>>) -> Option<Dependency> {
+    fn dependency(&self, value: &'a Item<'a>) -> Option<Dependency> {
         // The span of a table covers only its header or its braces.
         let at = value.span().start.min(self.text.len());
         let section = Section::of("a dependency".to_owned(), at, value, self.errors)?;

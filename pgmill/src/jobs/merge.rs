@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use queue::Priority;
 use queue::job::Dependency;
+use queue::run::Expected;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -14,7 +15,7 @@ use crate::jobs::topology;
 pub(crate) struct Merged {
     /// Ordered by level, then by name.
     pub(crate) tasks: Vec<MergedTask>,
-    pub(crate) edges: Vec<MergedEdge>,
+    pub(crate) edges: Vec<Dependency>,
     /// Edges from tasks that are not in these jobs: `parent > child`.
     pub(crate) dropped: Vec<String>,
     /// Required parameters of a run.
@@ -37,15 +38,6 @@ pub(crate) struct MergedTask {
     pub(crate) join: String,
     /// The complete definition in the job.
     pub(crate) definition: Value,
-}
-
-#[derive(Debug, Clone, Serialize)]
-pub(crate) struct MergedEdge {
-    pub(crate) parent: String,
-    pub(crate) child: String,
-    pub(crate) expected: String,
-    /// `None`: the edge applies to every job.
-    pub(crate) job: Option<String>,
 }
 
 /// Merges jobs in the given order. `priority_of` holds the default priorities of groups.
@@ -73,16 +65,10 @@ pub(crate) fn merge(
             }
         }
     }
-    let mut edges_by_names: BTreeMap<(String, String), MergedEdge> = BTreeMap::new();
+    let mut edges_by_names: BTreeMap<(String, String), Dependency> = BTreeMap::new();
     let of_jobs = jobs.iter().flat_map(edges_of);
-    let everywhere = dependencies.iter().map(|it| MergedEdge {
-        parent: it.parent.clone(),
-        child: it.child.clone(),
-        expected: it.expected.to_string(),
-        job: None,
-    });
     // An edge of a job takes precedence over a dependency of every job.
-    for edge in of_jobs.chain(everywhere) {
+    for edge in of_jobs.chain(dependencies.iter().cloned()) {
         edges_by_names.entry((edge.parent.clone(), edge.child.clone())).or_insert(edge);
     }
     let inside = |name: &str| chosen.contains_key(name);
@@ -136,11 +122,11 @@ fn tasks_of(job: &Value) -> &[Value] {
     array(job, "tasks")
 }
 
-fn edges_of(job: &Value) -> Vec<MergedEdge> {
-    let edge = |child: &Value, edge: &Value| MergedEdge {
+fn edges_of(job: &Value) -> Vec<Dependency> {
+    let edge = |child: &Value, edge: &Value| Dependency {
         parent: text(edge, "task").to_owned(),
         child: text(child, "name").to_owned(),
-        expected: text(edge, "expected").to_owned(),
+        expected: text(edge, "expected").parse().unwrap_or(Expected::Succeeded),
         job: Some(text(job, "name").to_owned()),
     };
     let of_task =
@@ -155,7 +141,6 @@ fn params_of(task: &Value) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use queue::run::Expected;
     use serde_json::json;
 
     use super::*;

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use cli::{Exit, Failure, exit};
 use conninfo::Client;
+use queue::run::Expected;
 use queue::{Labels, group, job};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -52,8 +53,8 @@ fn format_merged(out: &Output, jobs: &[Value], merged: &Merged) -> String {
     let mut parts: Vec<String> = vec![jobs.iter().map(head).collect::<Vec<_>>().join("\n")];
     let mut after: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for edge in &merged.edges {
-        after.entry(&edge.child).or_default().push(match edge.expected.as_str() {
-            "succeeded" => edge.parent.clone(),
+        after.entry(&edge.child).or_default().push(match edge.expected {
+            Expected::Succeeded => edge.parent.clone(),
             expected => format!("{} ({expected})", edge.parent),
         });
     }
@@ -73,8 +74,8 @@ fn format_merged(out: &Output, jobs: &[Value], merged: &Merged) -> String {
     };
     parts.push(out.table(merged.tasks.iter().map(row).collect()));
     let edges = merged.edges.iter().map(|edge| {
-        let expected = match edge.expected.as_str() {
-            "succeeded" => String::new(),
+        let expected = match edge.expected {
+            Expected::Succeeded => String::new(),
             expected => format!("  {expected}"),
         };
         visible(&format!("[{}] >>> [{}]{expected}", edge.parent, edge.child))

@@ -4,7 +4,7 @@ use cli::Failure;
 use cli::source::{Source, ValidationError};
 use std::collections::BTreeMap;
 
-use super::{Dependency, Job, JobFile};
+use super::{Dependency, Job, JobFile, Parsed};
 use crate::jobs::topology;
 
 /// Checks the files without the database, which does the remaining checks.
@@ -104,10 +104,7 @@ fn ends<'a>(edges: &[(&'a str, &'a str)]) -> impl Iterator<Item = &'a str> {
     edges.iter().flat_map(|(parent, child)| [*parent, *child]).collect::<Vec<_>>().into_iter()
 }
 
-fn check_job_cycle(
-    job: &Job,
-    everywhere: &[(&Source, &Dependency)],
-) -> Result<(), ValidationError> {
+fn check_job_cycle(job: &Job, everywhere: &[(&Source, &Dependency)]) -> Parsed<()> {
     let own = job.tasks.iter().flat_map(|task| {
         task.parents.iter().map(|parent| (parent.name.as_str(), task.name.as_str()))
     });

@@ -6,11 +6,9 @@ use cli::source::ValidationError;
 use schedule::Timing;
 use schedule::enums::Overlap;
 use serde_json::{Map, Value, json};
-use toml::Spanned;
-use toml::de::DeValue;
 
 use super::section::{
-    BOOLEAN, ELSEWHERE, Key, METADATA, Read, SPAN, Section, TAGS, TEXT, json, start,
+    BOOLEAN, ELSEWHERE, Item, Key, METADATA, Parsed, Read, SPAN, Section, TAGS, TEXT, json, start,
 };
 use super::{MAX_ATTEMPTS_ALIASES, Reader, TASK_OPTIONS, check_at_most_once, options, params};
 
@@ -51,7 +49,7 @@ impl<'a> Reader<'a> {
     pub(super) fn schedule(
         &self,
         key: &Key<'_>,
-        value: &'a Spanned<DeValue<'a>>,
+        value: &'a Item<'a>,
     ) -> Option<(Schedule, Option<PathBuf>)> {
         let (at, name) = (start(self.text, key), key.get_ref().as_ref());
         let label = terminal::label(name);
@@ -93,7 +91,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-fn timing(file: &str, section: &Section<'_>) -> Result<String, ValidationError> {
+fn timing(file: &str, section: &Section<'_>) -> Parsed<String> {
     let at = section.offset_of("timing");
     let Some(text) = section.text("timing")? else {
         return Err(section.error_at(at, "missing timing").hint(
@@ -141,7 +139,7 @@ fn escape_length(written: &str) -> usize {
     long.min(written.len())
 }
 
-fn jobs(section: &Section<'_>) -> Result<Option<Value>, ValidationError> {
+fn jobs(section: &Section<'_>) -> Parsed<Option<Value>> {
     if let Some(job) = section.label("job")? {
         return match section.get("jobs") {
             None => Ok(Some(json!([job]))),
@@ -158,7 +156,7 @@ fn jobs(section: &Section<'_>) -> Result<Option<Value>, ValidationError> {
 }
 
 /// Parses the values for `{ param = "…" }` in the tasks of the jobs.
-fn named_params(section: &Section<'_>) -> Result<Option<Value>, ValidationError> {
+fn named_params(section: &Section<'_>) -> Parsed<Option<Value>> {
     let wrong = "params of a job must be a table, for example { day = \"2026-12-01\" }";
     section.object("params", wrong)
 }

@@ -16,9 +16,12 @@ use toml::de::{DeTable, DeValue};
 use crate::args::jitter;
 
 pub(super) type Key<'a> = Spanned<Cow<'a, str>>;
+pub(super) type Item<'a> = Spanned<DeValue<'a>>;
+/// A part of a file, or the error in it.
+pub(super) type Parsed<T> = Result<T, ValidationError>;
 
 /// How the value of a key is read, for a document.
-pub(super) type Read = fn(&Section<'_>, &str) -> Result<Option<Value>, ValidationError>;
+pub(super) type Read = fn(&Section<'_>, &str) -> Parsed<Option<Value>>;
 
 pub(super) const TEXT: Read = |it, key| json(it.text(key));
 pub(super) const LABEL: Read = |it, key| json(it.label(key));
@@ -32,9 +35,7 @@ pub(super) const METADATA: Read =
 pub(super) const ELSEWHERE: Read = |_, _| Ok(None);
 
 /// Returns a value that was read as JSON.
-pub(super) fn json<T: Serialize>(
-    read: Result<Option<T>, ValidationError>,
-) -> Result<Option<Value>, ValidationError> {
+pub(super) fn json<T: Serialize>(read: Parsed<Option<T>>) -> Parsed<Option<Value>> {
     Ok(read?.and_then(|value| serde_json::to_value(value).ok()))
 }
 
@@ -48,7 +49,7 @@ impl Errors {
     }
 
     /// Returns the value; records the error if there is one.
-    pub(super) fn note<T>(&self, result: Result<T, ValidationError>) -> Option<T> {
+    pub(super) fn note<T>(&self, result: Parsed<T>) -> Option<T> {
         result.map_err(|error| self.push(error)).ok()
     }
 
@@ -83,7 +84,7 @@ impl<'a> Section<'a> {
     pub(super) fn of(
         context: String,
         at: usize,
-        value: &'a Spanned<DeValue<'a>>,
+        value: &'a Item<'a>,
         errors: &'a Errors,
     ) -> Option<Self> {
         match value.get_ref() {
@@ -102,7 +103,7 @@ impl<'a> Section<'a> {
     }
 
     /// Returns the value; records the error if there is one.
-    pub(super) fn note<T>(&self, result: Result<T, ValidationError>) -> Option<T> {
+    pub(super) fn note<T>(&self, result: Parsed<T>) -> Option<T> {
         self.errors.note(result)
     }
 
@@ -139,7 +140,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    pub(super) fn get(&self, key: &str) -> Option<&'a Spanned<DeValue<'a>>> {
+    pub(super) fn get(&self, key: &str) -> Option<&'a Item<'a>> {
         self.table.get(key)
     }
 
@@ -153,7 +154,7 @@ impl<'a> Section<'a> {
         key: &str,
         wanted: &str,
         take: impl FnOnce(&'a DeValue<'a>) -> Option<T>,
-    ) -> Result<Option<T>, ValidationError> {
+    ) -> Parsed<Option<T>> {
         let Some(value) = self.get(key) else { return Ok(None) };
         match take(value.get_ref()) {
             Some(taken) => Ok(Some(taken)),
@@ -168,13 +169,13 @@ impl<'a> Section<'a> {
         &self,
         key: &str,
         parse: impl FnOnce(&str) -> Result<T, String>,
-    ) -> Result<Option<T>, ValidationError> {
+    ) -> Parsed<Option<T>> {
         let Some(text) = self.text(key)? else { return Ok(None) };
         let wrong = |reason| self.error_at(self.offset_of(key), format!("{key}: {reason}"));
         parse(&text).map(Some).map_err(wrong)
     }
 
-    pub(super) fn text(&self, key: &str) -> Result<Option<String>, ValidationError> {
+    pub(super) fn text(&self, key: &str) -> Parsed<Option<String>> {
         let text = self.value(key, "a string", |value| value.as_str().map(str::to_owned))?;
         match text {
             Some(text) if text.contains('\0') => {
@@ -184,30 +185,23 @@ impl<'a> Section<'a> {
         }
     }
 
-    pub(super) fn boolean(&self, key: &str) -> Result<Option<bool>, ValidationError> {
+    pub(super) fn boolean(&self, key: &str) -> Parsed<Option<bool>> {
         self.value(key, "true or false", DeValue::as_bool)
     }
 
-    pub(super) fn label(&self, key: &str) -> Result<Option<String>, ValidationError> {
+    pub(super) fn label(&self, key: &str) -> Parsed<Option<String>> {
         self.parsed(key, terminal::label)
     }
 
-    pub(super) fn queue(&self, key: &str) -> Result<Option<String>, ValidationError> {
+    pub(super) fn queue(&self, key: &str) -> Parsed<Option<String>> {
         self.parsed(key, |text| terminal::queue_name(text).map_err(str::to_owned))
     }
 
-    pub(super) fn enum_value<T: FromStr<Err = String>>(
-        &self,
-        key: &str,
-    ) -> Result<Option<T>, ValidationError> {
+    pub(super) fn enum_value<T: FromStr<Err = String>>(&self, key: &str) -> Parsed<Option<T>> {
         self.parsed(key, str::parse)
     }
 
-    pub(super) fn whole(
-        &self,
-        key: &str,
-        range: RangeInclusive<i64>,
-    ) -> Result<Option<i64>, ValidationError> {
+    pub(super) fn whole(&self, key: &str, range: RangeInclusive<i64>) -> Parsed<Option<i64>> {
         let Some(number) = self.value(key, "an integer", DeValue::as_integer)? else {
             return Ok(None);
         };
@@ -222,7 +216,7 @@ impl<'a> Section<'a> {
     }
 
     /// Reads a duration. Returns it as text that the server accepts.
-    pub(super) fn span(&self, key: &str, zero: bool) -> Result<Option<String>, ValidationError> {
+    pub(super) fn span(&self, key: &str, zero: bool) -> Parsed<Option<String>> {
         self.parsed(key, |text| {
             let span = parse_limited(text)?;
             if span.is_zero() && !zero {
@@ -233,25 +227,22 @@ impl<'a> Section<'a> {
     }
 
     /// Reads the jitter of a schedule.
-    pub(super) fn jitter(&self, key: &str) -> Result<Option<String>, ValidationError> {
+    pub(super) fn jitter(&self, key: &str) -> Parsed<Option<String>> {
         self.parsed(key, |text| jitter(text).map(seconds))
     }
 
     /// Returns the elements of an array; empty if the key is missing.
-    pub(super) fn array(
-        &self,
-        key: &str,
-    ) -> Result<Vec<&'a Spanned<DeValue<'a>>>, ValidationError> {
+    pub(super) fn array(&self, key: &str) -> Parsed<Vec<&'a Item<'a>>> {
         let array = self.value(key, "an array", DeValue::as_array)?;
         Ok(array.map_or_else(Vec::new, |array| array.iter().collect()))
     }
 
     /// Reads an array of strings.
-    pub(super) fn strings(&self, key: &str) -> Result<Option<Vec<&'a str>>, ValidationError> {
+    pub(super) fn strings(&self, key: &str) -> Parsed<Option<Vec<&'a str>>> {
         if self.get(key).is_none() {
             return Ok(None);
         }
-        let text = |value: &'a Spanned<DeValue<'a>>| {
+        let text = |value: &'a Item<'a>| {
             let wrong = || self.error_at(value.span().start, format!("{key} must be strings"));
             value.get_ref().as_str().ok_or_else(wrong)
         };
@@ -259,7 +250,7 @@ impl<'a> Section<'a> {
     }
 
     /// Reads a table of any values as JSON; `wrong` is the error for any other value.
-    pub(super) fn object(&self, key: &str, wrong: &str) -> Result<Option<Value>, ValidationError> {
+    pub(super) fn object(&self, key: &str, wrong: &str) -> Parsed<Option<Value>> {
         match self.get(key) {
             None => Ok(None),
             Some(value) if value.get_ref().as_table().is_some() => {
@@ -271,11 +262,7 @@ impl<'a> Section<'a> {
 
     /// Returns the entries of a table of tables, in the order of the file; empty if the key is
     /// missing or not a table.
-    pub(super) fn tables(
-        &self,
-        key: &str,
-        text: &str,
-    ) -> Vec<(&'a Key<'a>, &'a Spanned<DeValue<'a>>)> {
+    pub(super) fn tables(&self, key: &str, text: &str) -> Vec<(&'a Key<'a>, &'a Item<'a>)> {
         let table = self.note(self.value(key, "a table", DeValue::as_table)).flatten();
         let mut entries: Vec<_> = table.map_or_else(Vec::new, |table| table.iter().collect());
         entries.sort_by_key(|(key, _)| start(text, key));
@@ -294,7 +281,7 @@ impl<'a> Section<'a> {
         &self,
         document: &mut Map<String, Value>,
         key: &str,
-        value: Result<Option<impl Serialize>, ValidationError>,
+        value: Parsed<Option<impl Serialize>>,
     ) {
         let value = self.note(value).flatten();
         if let Some(value) = value.and_then(|value| serde_json::to_value(value).ok()) {
@@ -333,11 +320,7 @@ pub(super) fn job_name(name: &str) -> Result<String, String> {
 }
 
 /// Converts a value of this key to JSON; dates and times become strings.
-pub(super) fn json_value(
-    section: &Section<'_>,
-    key: &str,
-    value: &Spanned<DeValue<'_>>,
-) -> Result<Value, ValidationError> {
+pub(super) fn json_value(section: &Section<'_>, key: &str, value: &Item<'_>) -> Parsed<Value> {
     let wrong = |what: &str| section.error_at(value.span().start, format!("{key}: {what}"));
     let number = |text: &str| text.parse::<Number>().map(Value::Number).ok();
     match value.get_ref() {
