@@ -260,25 +260,21 @@ impl Command {
             | Self::Audit(_)
             | Self::Failures(_)
             | Self::Durations(_)
-            | Self::Why { .. } => true,
-            Self::Task(verb) => matches!(verb, TaskVerb::List(_) | TaskVerb::Show { .. }),
-            Self::Queue(verb) => matches!(verb, QueueVerb::List),
-            Self::Priority(verb) => matches!(verb, PriorityVerb::List),
-            Self::Group(verb) => matches!(verb, GroupVerb::List),
-            Self::Profile(verb) => matches!(verb, ProfileVerb::List),
-            Self::Target(verb) => matches!(verb, TargetVerb::List),
-            Self::Limit(verb) => matches!(verb, LimitVerb::List),
-            Self::Worker(verb) => matches!(verb, WorkerVerb::List),
-            Self::Dependency(verb) => matches!(verb, DependencyVerb::List),
-            Self::Notification(verb) => matches!(verb, NotificationVerb::List(_)),
-            Self::Subscription(verb) => {
-                matches!(verb, SubscriptionVerb::List | SubscriptionVerb::Show { .. })
-            }
+            | Self::Why { .. }
+            | Self::Task(TaskVerb::List(_) | TaskVerb::Show { .. })
+            | Self::Queue(QueueVerb::List)
+            | Self::Priority(PriorityVerb::List)
+            | Self::Group(GroupVerb::List)
+            | Self::Profile(ProfileVerb::List)
+            | Self::Target(TargetVerb::List)
+            | Self::Limit(LimitVerb::List)
+            | Self::Worker(WorkerVerb::List)
+            | Self::Dependency(DependencyVerb::List)
+            | Self::Notification(NotificationVerb::List(_))
+            | Self::Subscription(SubscriptionVerb::List | SubscriptionVerb::Show { .. })
+            | Self::Run(RunVerb::List(_) | RunVerb::Show(_))
+            | Self::Run(RunVerb::Graph(_) | RunVerb::Results(_)) => true,
             Self::Job(verb) => !matches!(verb, JobVerb::Enable(_) | JobVerb::Disable(_)),
-            Self::Run(verb) => matches!(
-                verb,
-                RunVerb::List(_) | RunVerb::Show(_) | RunVerb::Graph(_) | RunVerb::Results(_)
-            ),
             Self::Schedule(verb) => verb.is_query(),
             _ => false,
         }

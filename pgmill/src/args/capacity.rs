@@ -16,11 +16,22 @@ use super::value::{DryRun, ObjectName, duration, one_of};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OrOff<T>(pub(crate) Option<T>);
 
-pub(super) fn or_off<T>(
-    text: &str,
-    value: impl FnOnce(&str) -> Result<T, String>,
-) -> Result<OrOff<T>, String> {
-    if text == "off" { Ok(OrOff(None)) } else { value(text).map(|value| OrOff(Some(value))) }
+/// Returns a parser of a value or `off`.
+pub(super) fn or_off<T, E: Into<String>>(
+    parse: impl Fn(&str) -> Result<T, E> + Clone,
+) -> impl Fn(&str) -> Result<OrOff<T>, String> + Clone {
+    or_word("off", parse)
+}
+
+/// Returns a parser of a value or the word for no value.
+pub(super) fn or_word<T, E: Into<String>>(
+    word: &'static str,
+    parse: impl Fn(&str) -> Result<T, E> + Clone,
+) -> impl Fn(&str) -> Result<OrOff<T>, String> + Clone {
+    move |text| match text == word {
+        true => Ok(OrOff(None)),
+        false => parse(text).map(|value| OrOff(Some(value))).map_err(Into::into),
+    }
 }
 
 #[derive(Debug, clap::Args)]
@@ -33,7 +44,7 @@ pub(crate) struct QueueSetArgs {
     pub(crate) name: String,
     /// Run several short tasks in one transaction (a shared commit), for about this long; off:
     /// commit each task alone
-    #[arg(long, value_name = "DURATION|off", value_parser = budget)]
+    #[arg(long, value_name = "DURATION|off", value_parser = or_off(budget))]
     pub(crate) shared_commit: Option<OrOff<Duration>>,
     #[command(flatten)]
     pub(crate) limits: LimitFlags,
@@ -68,10 +79,10 @@ pub(crate) struct LimitFlags {
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct ConditionFlags {
     /// Claim nothing while a standby is further behind, from 5s to 1h; off: no such condition
-    #[arg(long, value_name = "DURATION|off", value_parser = age)]
+    #[arg(long, value_name = "DURATION|off", value_parser = or_off(duration))]
     pub(crate) max_replication_lag: Option<OrOff<Duration>>,
     /// Claim nothing while a transaction has held its snapshot for longer; off: no such condition
-    #[arg(long, value_name = "DURATION|off", value_parser = age)]
+    #[arg(long, value_name = "DURATION|off", value_parser = or_off(duration))]
     pub(crate) max_snapshot_age: Option<OrOff<Duration>>,
     /// Claim nothing while more sessions of the server are active; off: no such condition
     #[arg(long, value_name = "N|off", value_parser = parse_max_running)]
@@ -81,24 +92,14 @@ pub(crate) struct ConditionFlags {
 impl ConditionFlags {
     /// Returns `was` with the given conditions; `None` if none is given.
     pub(crate) fn merged(self, was: QueueConditions) -> Option<QueueConditions> {
-        let Self { max_replication_lag, max_snapshot_age, max_active_sessions } = self;
-        if max_replication_lag.is_none()
-            && max_snapshot_age.is_none()
-            && max_active_sessions.is_none()
-        {
-            return None;
-        }
-        let seconds = |given: Option<OrOff<Duration>>, was| {
-            given.map_or(was, |given| given.0.map(|age| age.as_secs_f64()))
-        };
-        Some(QueueConditions {
-            max_replication_lag_seconds: seconds(
-                max_replication_lag,
-                was.max_replication_lag_seconds,
-            ),
-            max_snapshot_age_seconds: seconds(max_snapshot_age, was.max_snapshot_age_seconds),
-            max_active_sessions: max_active_sessions
-                .map_or(was.max_active_sessions, |given| given.0),
+        let seconds = |given: OrOff<Duration>| given.0.map(|age| age.as_secs_f64());
+        let lag = self.max_replication_lag.map(seconds);
+        let age = self.max_snapshot_age.map(seconds);
+        let sessions = self.max_active_sessions.map(|given| given.0);
+        (lag.is_some() || age.is_some() || sessions.is_some()).then(|| QueueConditions {
+            max_replication_lag_seconds: lag.unwrap_or(was.max_replication_lag_seconds),
+            max_snapshot_age_seconds: age.unwrap_or(was.max_snapshot_age_seconds),
+            max_active_sessions: sessions.unwrap_or(was.max_active_sessions),
         })
     }
 }
@@ -210,30 +211,23 @@ pub(crate) struct GroupArgs {
     pub(crate) dry_run: DryRun,
 }
 
-fn age(text: &str) -> Result<OrOff<Duration>, String> {
-    or_off(text, |text| duration(text).map_err(|error| error.to_string()))
-}
-
-fn budget(text: &str) -> Result<OrOff<Duration>, String> {
-    or_off(text, |text| {
-        let budget = duration(text)?;
-        if (Duration::from_millis(1)..=Duration::from_millis(100)).contains(&budget) {
-            return Ok(budget);
-        }
-        Err("expected a duration from 1ms to 100ms, or \"off\"".to_owned())
-    })
+fn budget(text: &str) -> Result<Duration, String> {
+    let budget = duration(text)?;
+    let allowed = Duration::from_millis(1)..=Duration::from_millis(100);
+    let wrong = || "expected a duration from 1ms to 100ms, or \"off\"".to_owned();
+    allowed.contains(&budget).then_some(budget).ok_or_else(wrong)
 }
 
 pub(crate) fn parse_max_running(text: &str) -> Result<OrOff<i32>, String> {
-    or_off(text, |text| match text.parse() {
+    or_off(|text: &str| match text.parse() {
         Ok(number) if number >= 0 => Ok(number),
-        Ok(_) => Err("0 starts no task; \"off\" removes the limit".to_owned()),
-        Err(_) => Err("expected a number >= 0, or \"off\"".to_owned()),
-    })
+        Ok(_) => Err("0 starts no task; \"off\" removes the limit"),
+        Err(_) => Err("expected a number >= 0, or \"off\""),
+    })(text)
 }
 
 pub(super) fn rate(text: &str) -> Result<OrOff<Rate>, String> {
-    or_off(text, |text| {
+    or_off(|text: &str| {
         let (starts, period) =
             text.split_once('/').ok_or("expected N/DURATION such as 100/1m, or \"off\"")?;
         let starts = starts
@@ -246,7 +240,7 @@ pub(super) fn rate(text: &str) -> Result<OrOff<Rate>, String> {
             return Err("the period must be at least 1s".to_owned());
         }
         Ok(Rate { starts, period })
-    })
+    })(text)
 }
 
 fn weight(text: &str) -> Result<(Priority, f64), String> {
@@ -260,7 +254,7 @@ fn weight(text: &str) -> Result<(Priority, f64), String> {
 }
 
 pub(crate) fn parse_period(text: &str) -> Result<OrOff<(Time, Time)>, String> {
-    or_off(text, |text| {
+    or_off(|text: &str| {
         const FORM: &str = "expected FROM-TO such as 22:00-06:00, or \"off\"";
         let time = |text: &str| text.trim().parse::<Time>().map_err(|_| FORM);
         let (from, to) = text.split_once('-').ok_or(FORM)?;
@@ -269,7 +263,7 @@ pub(crate) fn parse_period(text: &str) -> Result<OrOff<(Time, Time)>, String> {
             return Err("an active period must not be empty; \"off\" allows any time".to_owned());
         }
         Ok((from, to))
-    })
+    })(text)
 }
 
 #[cfg(test)]

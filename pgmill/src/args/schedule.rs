@@ -12,7 +12,7 @@ use schedule::enums::{Event, Overlap};
 use serde_json::Value;
 use terminal::label;
 
-use super::capacity::OrOff;
+use super::capacity::{OrOff, or_word};
 use super::value::{DryRun, FILTERS, ObjectName, Period, duration, limit, one_of, param};
 pub(crate) use backfill::*;
 
@@ -142,19 +142,19 @@ pub(crate) struct ScheduleSet {
     #[arg(value_parser = label)]
     pub(crate) name: String,
     /// Maximum number of attempts of each task; declared: remove the override
-    #[arg(long, alias = "attempts", value_name = "N|declared", value_parser = or_declared(max_attempts))]
+    #[arg(long, alias = "attempts", value_name = "N|declared", value_parser = or_word("declared", max_attempts))]
     #[arg(help_heading = OVERRIDES)]
     pub(crate) max_attempts: Option<OrOff<u16>>,
     /// Maximum number of attempts after the first one
     #[arg(long, hide = true, value_name = "N", conflicts_with = "max_attempts")]
-    #[arg(value_parser = or_declared(max_retries))]
+    #[arg(value_parser = or_word("declared", max_retries))]
     pub(crate) max_retries: Option<OrOff<u16>>,
     /// Wait before the second attempt; declared: remove the override
-    #[arg(long, value_name = "DURATION|declared", value_parser = or_declared(duration))]
+    #[arg(long, value_name = "DURATION|declared", value_parser = or_word("declared", duration))]
     #[arg(help_heading = OVERRIDES)]
     pub(crate) retry_interval: Option<OrOff<Duration>>,
     /// Maximum random delay of a fire; declared: remove the override
-    #[arg(long, value_name = "DURATION|declared", value_parser = or_declared(jitter))]
+    #[arg(long, value_name = "DURATION|declared", value_parser = or_word("declared", jitter))]
     #[arg(help_heading = OVERRIDES)]
     pub(crate) jitter: Option<OrOff<Duration>>,
     /// Timing expression: manual, a timing such as daily(03:15), or trigger(…)
@@ -269,25 +269,18 @@ pub(crate) struct ScheduleLog {
     pub(crate) limit: i64,
 }
 
-/// Accepts a value, or `declared` for no override.
-fn or_declared<T: Clone + Send + Sync + 'static, E: Into<String> + 'static>(
-    parse: fn(&str) -> Result<T, E>,
-) -> impl Fn(&str) -> Result<OrOff<T>, String> + Clone + Send + Sync + 'static {
-    move |text| match text {
-        "declared" => Ok(OrOff(None)),
-        _ => parse(text).map(|value| OrOff(Some(value))).map_err(Into::into),
-    }
-}
-
 /// Parses the jitter of a schedule: at most one day, as in the schema.
 pub(crate) fn jitter(text: &str) -> Result<Duration, String> {
-    let found = Some(duration(text)?).filter(|span| *span <= Duration::from_secs(86_400));
-    found.ok_or_else(|| "must be at most 1 day".to_owned())
+    at_most(text, 1, "day")
 }
 
 fn max_lateness(text: &str) -> Result<Duration, String> {
-    let found = Some(duration(text)?).filter(|span| *span <= Duration::from_secs(365 * 86_400));
-    found.ok_or_else(|| "must be at most 365 days".to_owned())
+    at_most(text, 365, "days")
+}
+
+fn at_most(text: &str, days: u64, unit: &str) -> Result<Duration, String> {
+    let found = Some(duration(text)?).filter(|span| *span <= Duration::from_secs(days * 86_400));
+    found.ok_or_else(|| format!("must be at most {days} {unit}"))
 }
 
 /// Parses a number of retries. Returns the number of attempts, which is one more.

@@ -1,9 +1,8 @@
 //! Arguments of `pgmill task`.
 
-use std::fmt::{self, Display, Formatter};
-use std::str::FromStr;
 use std::time::Duration;
 
+use clap::builder::PossibleValuesParser;
 use clap::{ArgGroup, Subcommand};
 use cli::Failure;
 use cli::time::Moment;
@@ -44,8 +43,8 @@ pub(crate) enum TaskVerb {
 #[derive(Debug, clap::Args)]
 pub(crate) struct TaskList {
     /// Show only live tasks in this state, or finished tasks with this outcome
-    #[arg(long, value_parser = one_of(&ListedState::all()), help_heading = FILTERS)]
-    pub(crate) state: Option<ListedState>,
+    #[arg(long, value_parser = states_and_outcomes(), help_heading = FILTERS)]
+    state: Option<String>,
     /// Show only finished tasks with this outcome
     #[arg(long, value_parser = one_of(Outcome::ALL), conflicts_with = "state", help_heading = FILTERS)]
     pub(crate) outcome: Option<Outcome>,
@@ -76,35 +75,10 @@ pub(crate) struct TaskList {
     pub(crate) limit: i64,
 }
 
-/// Values of `task list --state`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ListedState {
-    Live(State),
-    Finished(Outcome),
-}
-
-impl ListedState {
-    fn all() -> Vec<Self> {
-        let states = State::ALL.iter().copied().map(Self::Live);
-        states.chain(Outcome::ALL.iter().copied().map(Self::Finished)).collect()
-    }
-}
-
-impl Display for ListedState {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Live(state) => state.fmt(f),
-            Self::Finished(outcome) => outcome.fmt(f),
-        }
-    }
-}
-
-impl FromStr for ListedState {
-    type Err = String;
-
-    fn from_str(word: &str) -> Result<Self, String> {
-        word.parse().map(Self::Live).or_else(|_| word.parse().map(Self::Finished))
-    }
+/// Accepts the words of states and of outcomes, none of which is both.
+fn states_and_outcomes() -> PossibleValuesParser {
+    let states = State::ALL.iter().map(|state| state.as_str());
+    PossibleValuesParser::new(states.chain(Outcome::ALL.iter().map(|outcome| outcome.as_str())))
 }
 
 /// Values of `--order`.
@@ -117,18 +91,13 @@ pub(crate) enum TaskListOrder {
 impl TaskList {
     /// The state of live tasks; `None` for all of them.
     pub(crate) fn live_state(&self) -> Option<State> {
-        match self.state? {
-            ListedState::Live(state) => Some(state),
-            ListedState::Finished(_) => None,
-        }
+        self.state.as_ref()?.parse().ok()
     }
 
     /// The outcome of finished tasks; `None` for all of them.
     pub(crate) fn final_outcome(&self) -> Option<Outcome> {
-        match self.state {
-            Some(ListedState::Finished(outcome)) => Some(outcome),
-            _ => self.outcome,
-        }
+        let state = self.state.as_ref();
+        state.and_then(|word| word.parse().ok()).or(self.outcome)
     }
 
     /// Whether the list shows finished tasks.
@@ -196,16 +165,16 @@ pub(crate) struct SetArgs {
     #[arg(long)]
     now: bool,
     /// New values of $1, $2, … as a JSON array; off: none
-    #[arg(long, value_name = "JSON|off", value_parser = params)]
+    #[arg(long, value_name = "JSON|off", value_parser = or_off(params))]
     params: Option<OrOff<Vec<Value>>>,
     /// New maximum number of failed attempts; the first attempt counts too
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..=10_000))]
     max_attempts: Option<i32>,
     /// New maximum run time of an attempt; off: none
-    #[arg(long, value_name = "DURATION|off", value_parser = timeout)]
+    #[arg(long, value_name = "DURATION|off", value_parser = or_off(duration))]
     timeout: Option<OrOff<Duration>>,
     /// New group; off: none
-    #[arg(long, value_name = "GROUP|off", value_parser = group)]
+    #[arg(long, value_name = "GROUP|off", value_parser = or_off(label))]
     group: Option<OrOff<String>>,
     /// Change tasks in this state
     #[arg(long, value_parser = one_of(&WAITING), help_heading = FILTERS)]
@@ -249,18 +218,8 @@ impl SetArgs {
     }
 }
 
-fn params(text: &str) -> Result<OrOff<Vec<Value>>, String> {
-    or_off(text, |text| {
-        serde_json::from_str(text).map_err(|_| "expected a JSON array, or \"off\"".to_owned())
-    })
-}
-
-fn timeout(text: &str) -> Result<OrOff<Duration>, String> {
-    or_off(text, |text| duration(text).map_err(|error| error.to_string()))
-}
-
-fn group(text: &str) -> Result<OrOff<String>, String> {
-    or_off(text, label)
+fn params(text: &str) -> Result<Vec<Value>, &'static str> {
+    serde_json::from_str(text).map_err(|_| "expected a JSON array, or \"off\"")
 }
 
 #[derive(Debug, clap::Args)]
