@@ -51,10 +51,7 @@ pub(crate) async fn run(
     failures.retain(|failure| code.is_none() || failure.code() != exit::NOT_FOUND);
     // The first failure determines the exit code.
     failures.sort_by_key(|failure| failure.code() == exit::NOT_FOUND);
-    match Failure::all(failures) {
-        Some(failure) => Err(failure),
-        None => Ok(code.unwrap_or(exit::OK)),
-    }
+    Failure::all(failures).map_or(Ok(code.unwrap_or(exit::OK)), Err)
 }
 
 /// Runs the command on one database.
