@@ -75,15 +75,15 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &View, state: &State, colour: bo
 }
 
 fn heading(snapshot: &Snapshot) -> Text<'static> {
-    let clock = snapshot.now.to_zoned(TimeZone::system()).strftime("%T").to_string();
+    let clock = snapshot.status.now.to_zoned(TimeZone::system()).strftime("%T").to_string();
     let per_second = format!("{:.1} tasks/s", snapshot.rate);
     let plain = crate::output::Output::plain();
     Text::from(vec![
         Line::from(vec![
             Span::styled("pgmill top", Style::new().add_modifier(Modifier::BOLD)),
-            Span::raw(format!("  {clock}  {}, {per_second}", fleet(&snapshot.workers))),
+            Span::raw(format!("  {clock}  {}, {per_second}", fleet(&snapshot.status.workers))),
         ]),
-        Line::raw(finished(&plain, &snapshot.finished)),
+        Line::raw(finished(&plain, &snapshot.status.finished)),
     ])
 }
 
@@ -108,13 +108,8 @@ fn top_problems(snapshot: &Snapshot, paint: Paint) -> Text<'static> {
 fn lists(frame: &mut Frame<'_>, area: Rect, (snapshot, state): (&Snapshot, &State), paint: Paint) {
     let share = MIN_PANE_ROWS.max(area.height / 4);
     let height = |pane: Pane| {
-        let rows = match pane {
-            Pane::Queues => snapshot.queues.len(),
-            Pane::Running => snapshot.running.len(),
-            Pane::Workers => snapshot.workers.len(),
-        };
         // Two more lines for the title and the headings.
-        let wanted = u16::try_from(rows + 2).unwrap_or(u16::MAX);
+        let wanted = u16::try_from(pane.rows(snapshot).len() + 2).unwrap_or(u16::MAX);
         if pane == state.pane { Constraint::Fill(1) } else { Constraint::Length(wanted.min(share)) }
     };
     let areas: [Rect; 3] = Layout::vertical(Pane::ALL.map(height)).areas(area);

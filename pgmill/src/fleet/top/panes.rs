@@ -5,7 +5,8 @@ use queue::queue_status::QueueStatus;
 use queue::task_queries::Running;
 use queue::workers::{Worker, worker_label};
 use ratatui::Frame;
-use ratatui::layout::{Constraint, Rect};
+use ratatui::layout::Constraint::{self, Fill, Length};
+use ratatui::layout::Rect;
 use ratatui::style::{Modifier, Style};
 use ratatui::widgets::{Block, Borders, Cell, Row, Table, TableState};
 use terminal::visible;
@@ -25,19 +26,19 @@ pub(super) fn draw(
     (pane, snapshot, selected): (Pane, &Snapshot, Option<usize>),
     paint: Paint,
 ) {
+    let status = &snapshot.status;
     let (title, headings, widths, rows): (_, &[&'static str], &[Constraint], Vec<Row<'_>>) =
         match pane {
             Pane::Queues => {
-                let rows = snapshot.queues.iter().map(|it| queue(it, paint)).collect();
+                let rows = status.queues.iter().map(|it| queue(it, paint)).collect();
                 ("queues", &QUEUE, &QUEUE_WIDTHS, rows)
             }
             Pane::Running => {
-                let rows =
-                    snapshot.running.iter().map(|it| running(it, snapshot.now, paint)).collect();
+                let rows = status.running.iter().map(|it| running(it, status.now, paint)).collect();
                 ("running tasks", &RUNNING, &RUNNING_WIDTHS, rows)
             }
             Pane::Workers => {
-                let rows = snapshot.workers.iter().map(|it| worker_row(it, paint)).collect();
+                let rows = status.workers.iter().map(|it| worker_row(it, paint)).collect();
                 ("workers", &WORKER, &WORKER_WIDTHS, rows)
             }
         };
@@ -56,15 +57,8 @@ pub(super) fn draw(
 }
 
 const QUEUE: [&str; 7] = ["QUEUE", "PENDING", "OLDEST", "RUNNING", "SCHEDULED", "BLOCKED", ""];
-const QUEUE_WIDTHS: [Constraint; 7] = [
-    Constraint::Fill(1),
-    Constraint::Length(9),
-    Constraint::Length(8),
-    Constraint::Length(9),
-    Constraint::Length(9),
-    Constraint::Length(9),
-    Constraint::Length(10),
-];
+const QUEUE_WIDTHS: [Constraint; 7] =
+    [Fill(1), Length(9), Length(8), Length(9), Length(9), Length(9), Length(10)];
 
 fn queue(it: &QueueStatus, paint: Paint) -> Row<'static> {
     let count = |count: i64| if count == 0 { String::new() } else { count.to_string() };
@@ -86,13 +80,7 @@ fn queue(it: &QueueStatus, paint: Paint) -> Row<'static> {
 }
 
 const RUNNING: [&str; 5] = ["TASK", "NAME", "DURATION", "ACTIVITY", "WORKER"];
-const RUNNING_WIDTHS: [Constraint; 5] = [
-    Constraint::Length(10),
-    Constraint::Fill(2),
-    Constraint::Length(8),
-    Constraint::Fill(3),
-    Constraint::Fill(2),
-];
+const RUNNING_WIDTHS: [Constraint; 5] = [Length(10), Fill(2), Length(8), Fill(3), Fill(2)];
 
 fn running(it: &Running, now: Timestamp, paint: Paint) -> Row<'static> {
     let (activity, tone) = activity(it);
@@ -108,14 +96,8 @@ fn running(it: &Running, now: Timestamp, paint: Paint) -> Row<'static> {
 }
 
 const WORKER: [&str; 6] = ["WORKER", "STATE", "BUSY", "HEARTBEAT", "VERSION", "QUEUES"];
-const WORKER_WIDTHS: [Constraint; 6] = [
-    Constraint::Fill(2),
-    Constraint::Length(12),
-    Constraint::Length(8),
-    Constraint::Length(10),
-    Constraint::Length(8),
-    Constraint::Fill(1),
-];
+const WORKER_WIDTHS: [Constraint; 6] =
+    [Fill(2), Length(12), Length(8), Length(10), Length(8), Fill(1)];
 
 fn worker_row(it: &Worker, paint: Paint) -> Row<'static> {
     let (state, tone) = workers::state(it);

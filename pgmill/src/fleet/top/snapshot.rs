@@ -3,14 +3,15 @@
 use std::time::{Duration, Instant};
 
 use conninfo::Client;
-use jiff::Timestamp;
-use queue::history::{self, OutcomeCount};
 #[cfg(test)]
-use queue::insight::problems::ProblemSources;
-use queue::queue_status::QueueStatus;
-use queue::task_queries::Running;
-use queue::workers::Worker;
+use jiff::Timestamp;
+use queue::history;
 use queue::{QueueError, TaskId};
+#[cfg(test)]
+use queue::{
+    insight::problems::ProblemSources, queue_status::QueueStatus, task_queries::Running,
+    workers::Worker,
+};
 
 use crate::fleet::status::{FleetStatus, Problem, problems};
 use crate::output::Output;
@@ -23,13 +24,8 @@ const MAX_COUNT_SHARE: u32 = 20;
 
 /// The fleet at one moment.
 pub(super) struct Snapshot {
-    pub(super) now: Timestamp,
+    pub(super) status: FleetStatus,
     pub(super) problems: Vec<Problem>,
-    pub(super) queues: Vec<QueueStatus>,
-    pub(super) workers: Vec<Worker>,
-    pub(super) running: Vec<Running>,
-    /// Outcomes of the last hour.
-    pub(super) finished: Vec<OutcomeCount>,
     /// Tasks that finished per second.
     pub(super) rate: f64,
     /// Time of the last count of outcomes. Counting a long history is slow, so only some refreshes
@@ -44,7 +40,7 @@ impl Snapshot {
         let fresh =
             |last: &&Self| last.counted_at.elapsed() < last.count_duration * MAX_COUNT_SHARE;
         let (finished, counted_at, count_duration) = match last.filter(fresh) {
-            Some(last) => (last.finished.clone(), last.counted_at, last.count_duration),
+            Some(last) => (last.status.finished.clone(), last.counted_at, last.count_duration),
             None => {
                 let begun = Instant::now();
                 let finished = history::outcomes(client, crate::fleet::status::LAST).await?;
@@ -57,18 +53,7 @@ impl Snapshot {
         #[expect(clippy::cast_precision_loss, reason = "a count of tasks in ten seconds")]
         let rate = recent as f64 / RATE_WINDOW.as_secs_f64();
         let problems = problems(&status);
-        let FleetStatus { now, queues, workers, running, finished, .. } = status;
-        Ok(Self {
-            now,
-            problems,
-            queues,
-            workers,
-            running,
-            finished,
-            rate,
-            counted_at,
-            count_duration,
-        })
+        Ok(Self { status, problems, rate, counted_at, count_duration })
     }
 }
 
@@ -136,19 +121,8 @@ impl Snapshot {
             sources: ProblemSources::default(),
         };
         let problems = problems(&status);
-        let FleetStatus { now, queues, workers, running, finished, .. } = status;
         let (counted_at, count_duration) = (Instant::now(), Duration::ZERO);
-        Self {
-            now,
-            problems,
-            queues,
-            workers,
-            running,
-            finished,
-            rate: 1.5,
-            counted_at,
-            count_duration,
-        }
+        Self { status, problems, rate: 1.5, counted_at, count_duration }
     }
 }
 

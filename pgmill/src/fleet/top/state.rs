@@ -24,11 +24,13 @@ impl Pane {
         Self::ALL[(at + step) % Self::ALL.len()]
     }
 
-    fn rows(self, snapshot: &Snapshot) -> usize {
+    /// Returns the subjects of the rows.
+    pub(super) fn rows(self, snapshot: &Snapshot) -> Vec<Row> {
+        let status = &snapshot.status;
         match self {
-            Self::Queues => snapshot.queues.len(),
-            Self::Running => snapshot.running.len(),
-            Self::Workers => snapshot.workers.len(),
+            Self::Queues => status.queues.iter().map(|it| Row::Queue(it.queue.clone())).collect(),
+            Self::Running => status.running.iter().map(|task| Row::Task(task.id)).collect(),
+            Self::Workers => status.workers.iter().map(|it| Row::Worker(it.id)).collect(),
         }
     }
 }
@@ -36,7 +38,7 @@ impl Pane {
 /// The subject of the selected row. Its position would not identify the row, because rows come and
 /// go.
 #[derive(Clone, Debug, PartialEq)]
-enum Row {
+pub(super) enum Row {
     Queue(String),
     Task(TaskId),
     Worker(WorkerId),
@@ -71,9 +73,9 @@ impl State {
     pub(super) fn restore_selection(&mut self, view: &View) {
         let Some(snapshot) = &view.snapshot else { return };
         let rows = self.pane.rows(snapshot);
-        let found = self.row.as_ref().and_then(|row| position(row, snapshot));
-        self.at = found.unwrap_or(self.at).min(rows.saturating_sub(1));
-        self.row = row(self.pane, self.at, snapshot);
+        let found = rows.iter().position(|row| self.row.as_ref() == Some(row));
+        self.at = found.unwrap_or(self.at).min(rows.len().saturating_sub(1));
+        self.row = rows.get(self.at).cloned();
     }
 
     /// Handles a key.
@@ -129,7 +131,8 @@ impl State {
 
     fn move_row(&mut self, key: KeyCode, view: &View) {
         let Some(snapshot) = &view.snapshot else { return };
-        let last = self.pane.rows(snapshot).saturating_sub(1);
+        let rows = self.pane.rows(snapshot);
+        let last = rows.len().saturating_sub(1);
         self.at = match key {
             KeyCode::Down | KeyCode::Char('j') => self.at + 1,
             KeyCode::Up | KeyCode::Char('k') => self.at.saturating_sub(1),
@@ -140,7 +143,7 @@ impl State {
             _ => return,
         }
         .min(last);
-        self.row = row(self.pane, self.at, snapshot);
+        self.row = rows.get(self.at).cloned();
     }
 
     /// Returns the question and the action that cancel the open task, or else the selected task.
@@ -154,7 +157,8 @@ impl State {
 
     fn pause(&self, view: &View) -> Option<(String, Action)> {
         let Some(Row::Queue(name)) = &self.row else { return None };
-        let queue = view.snapshot.as_ref()?.queues.iter().find(|queue| queue.queue == *name)?;
+        let queue =
+            view.snapshot.as_ref()?.status.queues.iter().find(|queue| queue.queue == *name)?;
         Some(if queue.paused {
             (format!("resume queue {name}?"), Action::Resume(name.clone()))
         } else {
@@ -164,25 +168,10 @@ impl State {
 
     fn drain(&self, view: &View) -> Option<(String, Action)> {
         let Some(Row::Worker(id)) = &self.row else { return None };
-        let worker = view.snapshot.as_ref()?.workers.iter().find(|worker| worker.id == *id)?;
+        let worker =
+            view.snapshot.as_ref()?.status.workers.iter().find(|worker| worker.id == *id)?;
         let what = if worker.draining { "end the drain of worker" } else { "drain worker" };
         let question = format!("{what} {}?", worker.label());
         Some((question, Action::Drain(*id, !worker.draining)))
-    }
-}
-
-fn row(pane: Pane, at: usize, snapshot: &Snapshot) -> Option<Row> {
-    match pane {
-        Pane::Queues => snapshot.queues.get(at).map(|queue| Row::Queue(queue.queue.clone())),
-        Pane::Running => snapshot.running.get(at).map(|task| Row::Task(task.id)),
-        Pane::Workers => snapshot.workers.get(at).map(|worker| Row::Worker(worker.id)),
-    }
-}
-
-fn position(row: &Row, snapshot: &Snapshot) -> Option<usize> {
-    match row {
-        Row::Queue(name) => snapshot.queues.iter().position(|queue| queue.queue == *name),
-        Row::Task(id) => snapshot.running.iter().position(|task| task.id == *id),
-        Row::Worker(id) => snapshot.workers.iter().position(|worker| worker.id == *id),
     }
 }

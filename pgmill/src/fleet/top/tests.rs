@@ -59,7 +59,7 @@ fn the_selection_stays_with_its_row() {
     typed(&mut state, &view(), &[KeyCode::End]);
     assert_eq!((state.pane, state.at), (Pane::Running, 1));
     let mut later = Snapshot::example();
-    later.running.remove(0);
+    later.status.running.remove(0);
     let later = View { snapshot: Some(Rc::new(later)), ..View::default() };
     state.restore_selection(&later);
     assert_eq!(state.at, 0);
