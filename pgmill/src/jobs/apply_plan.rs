@@ -20,10 +20,10 @@ pub(crate) struct Definitions {
 pub(crate) struct ApplyPlan {
     jobs: Vec<JobChange>,
     schedules: Vec<ScheduleChange>,
-    dependencies: Vec<DependencyChange>,
+    dependencies: Vec<PairChange>,
 }
 
-/// Expected outcomes by pairs of tasks.
+/// Expected outcomes by (parent, child).
 type Pairs<'a> = BTreeMap<(&'a str, &'a str), &'a str>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -43,7 +43,7 @@ struct JobChange {
     /// Changed fields of the job itself.
     fields: Vec<String>,
     task_changes: Vec<TaskChange>,
-    edge_changes: Vec<EdgeChange>,
+    edge_changes: Vec<PairChange>,
 }
 
 #[derive(Debug, Serialize)]
@@ -53,8 +53,9 @@ struct TaskChange {
     fields: Vec<String>,
 }
 
+/// The change of an edge of a job, or of a dependency that applies to every job.
 #[derive(Debug, Serialize)]
-struct EdgeChange {
+struct PairChange {
     change: Change,
     parent: String,
     child: String,
@@ -69,25 +70,7 @@ struct ScheduleChange {
     fields: Vec<String>,
 }
 
-#[derive(Debug, Serialize)]
-struct DependencyChange {
-    change: Change,
-    child: String,
-    parent: String,
-    expected: String,
-}
-
 impl Change {
-    /// Returns `None` if nothing changed.
-    fn between<T: PartialEq>(before: Option<&T>, after: Option<&T>) -> Option<Self> {
-        match (before, after) {
-            (None, Some(_)) => Some(Self::Added),
-            (Some(_), None) => Some(Self::Removed),
-            (Some(before), Some(after)) if before != after => Some(Self::Changed),
-            _ => None,
-        }
-    }
-
     fn sign(self) -> char {
         match self {
             Self::Added => '+',
@@ -100,29 +83,19 @@ impl Change {
 impl ApplyPlan {
     /// Computes the changes from `before` to `after`.
     pub(crate) fn between(before: &Definitions, after: &Definitions) -> Self {
-        let (was, is) = (by_name(&before.jobs), by_name(&after.jobs));
-        let jobs = all_keys(&was, &is)
-            .into_iter()
-            .filter_map(|name| job_change(name, was.get(name).copied(), is.get(name).copied()));
-        let (was, is) = (by_name(&before.schedules), by_name(&after.schedules));
-        let schedules = all_keys(&was, &is).into_iter().filter_map(|name| {
-            let (was, is) = (was.get(name).copied(), is.get(name).copied());
-            let change = Change::between(was.as_ref(), is.as_ref())?;
+        let schedule = |name: &str, change, was: Option<&Value>, is: Option<&Value>| {
             let timing = is.or(was).and_then(|it| it["timing"].as_str()).unwrap_or_default();
-            let fields = fields(was, is, &[]);
-            Some(ScheduleChange {
-                schedule: name.to_owned(),
-                change,
-                timing: timing.to_owned(),
-                fields,
-            })
-        });
-        let schedules = schedules.collect();
-        let (was, is) = (pairs(&before.dependencies), pairs(&after.dependencies));
-        let dependencies = pair_changes(&was, &is).map(|(change, [child, parent, expected])| {
-            DependencyChange { change, child, parent, expected }
-        });
-        Self { jobs: jobs.collect(), schedules, dependencies: dependencies.collect() }
+            let (schedule, timing) = (name.to_owned(), timing.to_owned());
+            Some(ScheduleChange { schedule, change, timing, fields: fields(was, is, &[]) })
+        };
+        let mut dependencies =
+            pair_changes(&pairs(&before.dependencies), &pairs(&after.dependencies));
+        dependencies.sort_by(|a, b| (&a.child, &a.parent).cmp(&(&b.child, &b.parent)));
+        Self {
+            jobs: changes(&by_name(&before.jobs), &by_name(&after.jobs), job_change),
+            schedules: changes(&by_name(&before.schedules), &by_name(&after.schedules), schedule),
+            dependencies,
+        }
     }
 
     /// Number of jobs, schedules and dependencies that change.
@@ -138,7 +111,7 @@ impl ApplyPlan {
     /// Returns one line per change.
     fn lines(&self) -> Vec<String> {
         let jobs = self.jobs.iter().map(JobChange::line);
-        let dependency = |it: &DependencyChange| {
+        let dependency = |it: &PairChange| {
             let (sign, child, parent) = (it.change.sign(), &it.child, &it.parent);
             format!("{sign} dependency {child} < {parent}{}", expected_suffix(&it.expected))
         };
@@ -198,38 +171,51 @@ fn expected_suffix(expected: &str) -> String {
     if expected == "succeeded" { String::new() } else { format!(" ({expected})") }
 }
 
-fn job_change(name: &str, was: Option<&Value>, is: Option<&Value>) -> Option<JobChange> {
-    let change = Change::between(was.as_ref(), is.as_ref())?;
+/// Compares two maps: returns the change of each key with a value in only one of them, or with
+/// different values, in words that `describe` chooses.
+fn changes<K: Copy + Ord, V: Copy + PartialEq, T>(
+    was: &BTreeMap<K, V>,
+    is: &BTreeMap<K, V>,
+    describe: impl Fn(K, Change, Option<V>, Option<V>) -> Option<T>,
+) -> Vec<T> {
+    let keys: BTreeSet<K> = was.keys().chain(is.keys()).copied().collect();
+    let change = |key| {
+        let (was, is) = (was.get(&key).copied(), is.get(&key).copied());
+        let change = match (was, is) {
+            (None, _) => Change::Added,
+            (_, None) => Change::Removed,
+            (Some(was), Some(is)) if was == is => return None,
+            _ => Change::Changed,
+        };
+        describe(key, change, was, is)
+    };
+    keys.into_iter().filter_map(change).collect()
+}
+
+fn job_change(
+    name: &str,
+    change: Change,
+    was: Option<&Value>,
+    is: Option<&Value>,
+) -> Option<JobChange> {
     let tasks = |job: Option<&Value>| {
         job.and_then(|job| job["tasks"].as_array()).cloned().unwrap_or_default()
     };
     let (tasks_were, tasks_are) = (tasks(was), tasks(is));
-    let (by_name_was, by_name_is) = (by_name(&tasks_were), by_name(&tasks_are));
-    let task_changes = all_keys(&by_name_was, &by_name_is).into_iter().filter_map(|task| {
-        let (was, is) = (by_name_was.get(task).copied(), by_name_is.get(task).copied());
-        task_change(task, was, is)
-    });
-    let (edges_were, edges_are) = (edges(&tasks_were), edges(&tasks_are));
-    let edge_changes = pair_changes(&edges_were, &edges_are)
-        .map(|(change, [parent, child, expected])| EdgeChange { change, parent, child, expected });
+    let task_change = |task: &str, change, was: Option<&Value>, is: Option<&Value>| {
+        let fields = fields(was, is, &["after"]);
+        let same = change == Change::Changed && fields.is_empty();
+        (!same).then(|| TaskChange { task: task.to_owned(), change, fields })
+    };
     Some(JobChange {
         job: name.to_owned(),
         change,
         enabled: is.is_some_and(|job| job["enabled"] == true),
         tasks: tasks_are.len(),
         fields: fields(was, is, &["tasks"]),
-        task_changes: task_changes.collect(),
-        edge_changes: edge_changes.collect(),
+        task_changes: changes(&by_name(&tasks_were), &by_name(&tasks_are), task_change),
+        edge_changes: pair_changes(&edges(&tasks_were), &edges(&tasks_are)),
     })
-}
-
-fn task_change(name: &str, was: Option<&Value>, is: Option<&Value>) -> Option<TaskChange> {
-    let fields = fields(was, is, &["after"]);
-    let change = Change::between(was.as_ref(), is.as_ref())?;
-    if change == Change::Changed && fields.is_empty() {
-        return None;
-    }
-    Some(TaskChange { task: name.to_owned(), change, fields })
 }
 
 /// Returns the keys whose values differ, except the keys in `but`; none without both documents.
@@ -246,23 +232,18 @@ fn by_name(documents: &[Value]) -> BTreeMap<&str, &Value> {
 }
 
 fn pairs(dependencies: &[Dependency]) -> Pairs<'_> {
-    let of = dependencies.iter().map(|it| (&*it.child, &*it.parent, it.expected.as_str()));
-    of.map(|(child, parent, expected)| ((child, parent), expected)).collect()
+    let pairs = dependencies.iter().map(|it| ((&*it.parent, &*it.child), it.expected.as_str()));
+    pairs.collect()
 }
 
-/// Returns the changes of pairs of tasks with their expected outcome.
-fn pair_changes<'a>(
-    was: &'a Pairs<'a>,
-    is: &'a Pairs<'a>,
-) -> impl Iterator<Item = (Change, [String; 3])> + 'a {
-    all_keys(was, is).into_iter().filter_map(|pair| {
-        let change = Change::between(was.get(&pair), is.get(&pair))?;
-        let expected = is.get(&pair).or(was.get(&pair)).copied().unwrap_or_default();
-        Some((change, [pair.0, pair.1, expected].map(str::to_owned)))
+fn pair_changes(was: &Pairs<'_>, is: &Pairs<'_>) -> Vec<PairChange> {
+    changes(was, is, |(parent, child), change, was, is| {
+        let [parent, child, expected] =
+            [parent, child, is.or(was).unwrap_or_default()].map(str::to_owned);
+        Some(PairChange { change, parent, child, expected })
     })
 }
 
-/// Expected outcomes of edges, by (parent, child).
 fn edges(tasks: &[Value]) -> Pairs<'_> {
     let mut edges = BTreeMap::new();
     for task in tasks {
@@ -273,11 +254,6 @@ fn edges(tasks: &[Value]) -> Pairs<'_> {
         }
     }
     edges
-}
-
-fn all_keys<K: Copy + Ord, V>(one: &BTreeMap<K, V>, other: &BTreeMap<K, V>) -> Vec<K> {
-    let keys: BTreeSet<K> = one.keys().chain(other.keys()).copied().collect();
-    keys.into_iter().collect()
 }
 
 #[cfg(test)]
