@@ -10,7 +10,7 @@ use queue::run::Expected;
 use serde_json::json;
 use terminal::visible;
 
-use crate::args::{GraphFormat, LineageArgs};
+use crate::args::LineageArgs;
 use crate::output::Output;
 use crate::output::graph::{self, Edge, Node};
 
@@ -30,31 +30,18 @@ pub(crate) async fn run(client: &Client, out: &Output, args: &LineageArgs) -> Ex
         return Err(Failure::not_found(message).hint("pgmill job show lists the tasks of a job."));
     }
     let edges = lineage::merge_edges(&edges);
-    let (nodes, arrows) = drawn(&args.name, &edges);
-    let text = match args.format.unwrap_or_default() {
-        GraphFormat::Text => text(&args.name, &edges, (up, down)),
-        GraphFormat::Mermaid => graph::mermaid(&nodes, &arrows),
-        GraphFormat::Dot => graph::dot(&nodes, &arrows),
+    let names = lineage::task_names(&args.name, &edges);
+    let node = |id: &&str| Node {
+        id: (*id).to_owned(),
+        label: (*id).to_owned(),
+        state: (*id == args.name).then(|| "here".to_owned()),
     };
-    let nodes = lineage::task_names(&args.name, &edges);
-    out.answer(json!({ "task": args.name, "nodes": nodes, "edges": edges }), text)
-}
-
-fn drawn(name: &str, edges: &[LineageEdge]) -> (Vec<Node>, Vec<Edge>) {
-    let node = |id: &str| Node {
-        id: id.to_owned(),
-        label: id.to_owned(),
-        state: (id == name).then(|| "here".to_owned()),
-    };
-    let edge = |it: &LineageEdge| Edge {
-        from: it.parent.clone(),
-        to: it.child.clone(),
-        label: (it.expected != Expected::Succeeded).then(|| it.expected.to_string()),
-    };
-    (
-        lineage::task_names(name, edges).into_iter().map(node).collect(),
-        edges.iter().map(edge).collect(),
-    )
+    let nodes: Vec<Node> = names.iter().map(node).collect();
+    let arrows = edges.iter().map(|it| Edge::new(&it.parent, &it.child, it.expected));
+    let arrows: Vec<Edge> = arrows.collect();
+    let format = args.format.unwrap_or_default();
+    let text = graph::format(format, (&nodes, &arrows), || text(&args.name, &edges, (up, down)));
+    out.answer(json!({ "task": args.name, "nodes": names, "edges": edges }), text)
 }
 
 fn text(name: &str, edges: &[LineageEdge], (up, down): (bool, bool)) -> String {

@@ -3,6 +3,10 @@
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write as _;
 
+use queue::run::Expected;
+
+use crate::args::GraphFormat;
+
 /// A node of a graph.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
@@ -21,6 +25,27 @@ pub(crate) struct Edge {
     /// [`Node::id`] of the child.
     pub(crate) to: String,
     pub(crate) label: Option<String>,
+}
+
+impl Edge {
+    /// Returns an edge, with the expected outcome of the parent as its label unless it is the default.
+    pub(crate) fn new(from: impl ToString, to: impl ToString, expected: Expected) -> Self {
+        let label = (expected != Expected::Succeeded).then(|| expected.to_string());
+        Self { from: from.to_string(), to: to.to_string(), label }
+    }
+}
+
+/// Formats a graph; `text` formats it as lines of text.
+pub(crate) fn format(
+    format: GraphFormat,
+    (nodes, edges): (&[Node], &[Edge]),
+    text: impl FnOnce() -> String,
+) -> String {
+    match format {
+        GraphFormat::Text => text(),
+        GraphFormat::Mermaid => mermaid(nodes, edges),
+        GraphFormat::Dot => dot(nodes, edges),
+    }
 }
 
 /// Fill colours by state, light enough for black text.
@@ -46,7 +71,7 @@ fn colour(state: &str) -> Option<&'static str> {
 }
 
 /// Formats a Mermaid `flowchart` from left to right.
-pub(crate) fn mermaid(nodes: &[Node], edges: &[Edge]) -> String {
+fn mermaid(nodes: &[Node], edges: &[Edge]) -> String {
     let mut text = "flowchart LR".to_owned();
     for (n, node) in nodes.iter().enumerate() {
         let _ = write!(text, "\n    n{n}[\"{}\"]", for_mermaid(&node.label));
@@ -70,7 +95,7 @@ pub(crate) fn mermaid(nodes: &[Node], edges: &[Edge]) -> String {
 }
 
 /// Formats a Graphviz `digraph` from left to right.
-pub(crate) fn dot(nodes: &[Node], edges: &[Edge]) -> String {
+fn dot(nodes: &[Node], edges: &[Edge]) -> String {
     let mut text =
         "digraph {\n    rankdir=LR;\n    node [shape=box, style=\"rounded,filled\", fillcolor=white];"
             .to_owned();

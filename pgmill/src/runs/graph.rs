@@ -9,7 +9,7 @@ use queue::run_queries::{self, Edge, RunTask};
 use serde_json::json;
 use terminal::visible;
 
-use crate::args::{GraphFormat, RunGraph};
+use crate::args::RunGraph;
 use crate::output::{Output, graph};
 use crate::runs::list::find;
 
@@ -21,9 +21,6 @@ pub(super) async fn draw(client: &Client, out: &Output, args: &RunGraph) -> Exit
     find(client, args.run).await?;
     let tasks = run_queries::tasks(client, args.run).await?;
     let edges = run_queries::edges(client, args.run).await?;
-    let expected = |edge: &Edge| {
-        (edge.expected != Expected::Succeeded).then(|| edge.expected.as_str().to_owned())
-    };
     let boxes: Vec<graph::Node> = tasks
         .iter()
         .map(|task| graph::Node {
@@ -32,19 +29,9 @@ pub(super) async fn draw(client: &Client, out: &Output, args: &RunGraph) -> Exit
             state: task.state.split(',').next().map(str::to_owned),
         })
         .collect();
-    let arrows: Vec<graph::Edge> = edges
-        .iter()
-        .map(|edge| graph::Edge {
-            from: edge.parent.to_string(),
-            to: edge.child.to_string(),
-            label: expected(edge),
-        })
-        .collect();
-    let text = match args.format {
-        GraphFormat::Mermaid => graph::mermaid(&boxes, &arrows),
-        GraphFormat::Dot => graph::dot(&boxes, &arrows),
-        GraphFormat::Text => lines(&tasks, &edges),
-    };
+    let arrows = edges.iter().map(|it| graph::Edge::new(it.parent, it.child, it.expected));
+    let arrows: Vec<_> = arrows.collect();
+    let text = graph::format(args.format, (&boxes, &arrows), || lines(&tasks, &edges));
     out.answer(json!({ "tasks": tasks, "edges": edges }), text)
 }
 
