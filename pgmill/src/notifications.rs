@@ -144,30 +144,21 @@ fn options(args: &SubscriptionSet) -> Value {
     for key in &args.clear {
         options.insert(key.clone(), Value::Null);
     }
-    let texts = [
-        ("destination", &args.destination),
-        ("channel", &args.channel),
-        ("statement", &args.statement),
-        ("task_queue", &args.task_queue),
-        ("run_as", &args.run_as),
-        ("queue", &args.queue),
-        ("job", &args.job),
-        ("schedule", &args.schedule),
-        ("tag", &args.tag),
-        ("task", &args.task),
-        ("description", &args.description),
-    ];
+    let same = json!({
+        "events": args.events, "destination": args.destination, "channel": args.channel,
+        "statement": args.statement, "task_queue": args.task_queue, "run_as": args.run_as,
+        "queue": args.queue, "job": args.job, "schedule": args.schedule, "tag": args.tag,
+        "task": args.task, "min_pending": args.min_pending, "description": args.description,
+    });
+    let given = same.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null());
+    options.extend(given.map(|(key, value)| (key.clone(), value.clone())));
     let seconds = |it: Duration| format!("{} s", it.as_secs_f64());
     let others = [
-        ("events", args.events.as_ref().map(|it| json!(it))),
-        ("min_pending", args.min_pending.map(Value::from)),
         ("min_age", args.min_age.map(|it| seconds(it).into())),
         ("rate_messages", args.rate.map(|it| json!(it.0.map(|rate| rate.starts)))),
         ("rate_period", args.rate.and_then(|it| Some(seconds(it.0?.period).into()))),
     ];
-    let texts = texts.into_iter().map(|(key, value)| (key, value.clone().map(Value::from)));
-    let given = texts.chain(others).filter_map(|(key, value)| Some((key.to_owned(), value?)));
-    options.extend(given);
+    options.extend(others.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))));
     Value::Object(options)
 }
 

@@ -328,16 +328,12 @@ pub fn horizon(holders: &[HorizonHolder], hidden_sessions: i64) -> Finding {
         let mut text = format!("{} {}", holder.kind, holder.name);
         let named = [("user", &holder.user), ("application", &holder.application)];
         for (word, value) in named {
-            if let Some(value) = value.as_deref().filter(|value| !value.is_empty()) {
-                text.push_str(&format!(", {word} {value}"));
-            }
+            let given = value.as_deref().filter(|value| !value.is_empty());
+            text.extend(given.map(|value| format!(", {word} {value}")));
         }
-        if let Some(seconds) = holder.age_seconds {
-            text.push_str(&format!(", open for {}", span(seconds)));
-        }
-        if let Some(xids) = holder.age_xids {
-            text.push_str(&format!(", {} old", counted(xids, "transaction")));
-        }
+        text.extend(holder.age_seconds.map(|seconds| format!(", open for {}", span(seconds))));
+        let xids = holder.age_xids.map(|xids| counted(xids, "transaction"));
+        text.extend(xids.map(|xids| format!(", {xids} old")));
         text.extend(holder.state.iter().map(|state| format!(", {state}")));
         text.extend(holder.query.iter().map(|query| format!(": {}", one_line(query, 80))));
         text

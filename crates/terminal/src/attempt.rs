@@ -1,7 +1,5 @@
 //! Formats attempts in the style of psql: errors with their position, notices and values.
 
-use std::fmt::Write as _;
-
 use queue::attempt::Attempt;
 use serde_json::Value;
 use unicode_width::UnicodeWidthStr;
@@ -22,15 +20,12 @@ pub fn format_error(attempt: &Attempt) -> Option<String> {
         attempt.sqlstate.as_ref().map(|code| format!(" ({})", visible(code))).unwrap_or_default();
     let hidden = attempt.sqlstate.as_ref().map(|_| HIDDEN);
     let mut text = format!("{}{code}", visible(attempt.message.as_deref().or(hidden)?));
-    if let Some(place) = attempt.position.and_then(|it| caret(attempt.statement.as_deref()?, it)) {
-        let _ = write!(text, "\n{place}");
-    }
+    let place = attempt.position.and_then(|it| caret(attempt.statement.as_deref()?, it));
+    text.extend(place.map(|place| format!("\n{place}")));
     let more =
         [("detail", &attempt.detail), ("hint", &attempt.hint), ("context", &attempt.context)];
     for (word, value) in more {
-        if let Some(value) = value {
-            let _ = write!(text, "\n{word}: {}", visible(value));
-        }
+        text.extend(value.as_ref().map(|value| format!("\n{word}: {}", visible(value))));
     }
     Some(text)
 }

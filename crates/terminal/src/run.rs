@@ -25,12 +25,8 @@ pub fn update_run_bar(bar: &ProgressBar, run: &Run, running: &[String]) {
     bar.set_position(number(run.count.finished()));
     let mut message = counts(&run.count, false);
     if !running.is_empty() {
-        let _ = write!(
-            message,
-            "{}running: {}",
-            if message.is_empty() { "" } else { "; " },
-            running.join(", ")
-        );
+        let separator = if message.is_empty() { "" } else { "; " };
+        let _ = write!(message, "{separator}running: {}", running.join(", "));
     }
     bar.set_message(visible(&message));
 }
@@ -60,9 +56,7 @@ pub fn run_outcome(run: &Run, failures: &[RunTask]) -> String {
     let mut text = format!("run {} {}: {}", run.id, state_word(run), counts(&run.count, true));
     for task in failures {
         let _ = write!(text, "\n  {} {}", visible(&task.name), task.state);
-        if let Some(message) = &task.message {
-            let _ = write!(text, ": {}", visible(message));
-        }
+        text.extend(task.message.as_ref().map(|message| format!(": {}", visible(message))));
     }
     let more =
         run.count.failed + run.count.ignored + run.count.cancelled + run.count.upstream_failed

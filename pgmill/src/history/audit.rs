@@ -27,12 +27,8 @@ pub(crate) async fn run(client: &Client, out: &Output, args: &AuditArgs) -> Exit
 
 fn row(act: &AuditEntry) -> Row {
     let mut by = act.login.clone();
-    if let Some(role) = &act.role {
-        by.push_str(&format!(" as {role}"));
-    }
-    if let Some(actor) = &act.actor {
-        by.push_str(&format!(" (for {actor})"));
-    }
+    by.extend(act.role.as_ref().map(|role| format!(" as {role}")));
+    by.extend(act.actor.as_ref().map(|actor| format!(" (for {actor})")));
     let detail = act.detail.as_ref().map(audit_detail).unwrap_or_default();
     Row::of("at", local_time(act.at))
         .text("by", by)

@@ -1,7 +1,6 @@
 //! `pgmill job show`: the tasks and edges of one job, or of several jobs merged into one run.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 use cli::{Exit, Failure, exit};
 use conninfo::Client;
@@ -95,14 +94,9 @@ fn head(job: &Value) -> String {
     if job["enabled"] != true {
         line.push_str(", disabled");
     }
-    for key in ["frequency", "description"] {
-        if let Some(text) = job[key].as_str() {
-            line.push_str(": ");
-            line.push_str(text);
-        }
-    }
-    for (word, value) in label_lines(&Labels::deserialize(job).unwrap_or_default()) {
-        let _ = write!(line, "; {word} {value}");
-    }
+    let texts = ["frequency", "description"].into_iter().filter_map(|key| job[key].as_str());
+    line.extend(texts.map(|text| format!(": {text}")));
+    let labels = Labels::deserialize(job).unwrap_or_default();
+    line.extend(label_lines(&labels).map(|(word, value)| format!("; {word} {value}")));
     visible(&line)
 }

@@ -75,18 +75,13 @@ pub(crate) fn task_label(name: Option<&str>, statement: Option<&str>, labels: &L
 /// Formats the fire time and the reason of a run that a schedule has fired.
 pub(crate) fn fire(run: &Run) -> Option<String> {
     let (at, reason) = (run.fire_at?, run.reason.as_deref()?);
-    let mut text = format!("fired for {}: {}", local_time(at), visible(reason));
-    if let Some(id) = run.backfill_id {
-        text.push_str(&format!(" {id}"));
-    }
-    Some(text)
+    let backfill = run.backfill_id.map(|id| format!(" {id}")).unwrap_or_default();
+    Some(format!("fired for {}: {}{backfill}", local_time(at), visible(reason)))
 }
 
 /// Appends the tags, in brackets, to the text that names a task, a run, a job or a schedule.
 pub(crate) fn with_tags(mut text: String, labels: &Labels) -> String {
-    if let Some(tags) = labels.tags_text() {
-        text.push_str(&format!(" [{tags}]"));
-    }
+    text.extend(labels.tags_text().map(|tags| format!(" [{tags}]")));
     text
 }
 

@@ -1,7 +1,5 @@
 //! `pgmill schedule show`: one schedule with its next fires, its history and its log.
 
-use std::fmt::Write as _;
-
 use cli::{Exit, exit};
 use conninfo::Client;
 use jiff::Timestamp;
@@ -110,25 +108,18 @@ fn heading(it: &ScheduleStatus, jobs: &[ScheduledJob], now: Timestamp) -> String
 fn settings(it: &ScheduleStatus) -> String {
     let runs = it.jobs.join(", ");
     let mut text = format!("runs {runs}, overlap {}, catch up {}", it.overlap, it.catch_up);
-    if let Some(seconds) = it.max_lateness_seconds {
-        let _ = write!(text, " no later than {}", span(seconds));
-    }
+    text.extend(it.max_lateness_seconds.map(|seconds| format!(" no later than {}", span(seconds))));
     for (word, seconds) in [
         ("jitter", Some(it.jitter_seconds).filter(|jitter| *jitter > 0.0)),
         ("expected duration", it.expected_duration_seconds),
         ("deadline", it.deadline_seconds),
         ("run timeout", it.run_timeout_seconds),
     ] {
-        if let Some(seconds) = seconds {
-            let _ = write!(text, ", {word} {}", span(seconds));
-        }
+        text.extend(seconds.map(|seconds| format!(", {word} {}", span(seconds))));
     }
-    if let Some(max_attempts) = it.max_attempts {
-        let _ = write!(text, ", max attempts {max_attempts}");
-    }
-    if let Some(seconds) = it.retry_interval_seconds {
-        let _ = write!(text, ", retry interval {}", span(seconds));
-    }
+    text.extend(it.max_attempts.map(|most| format!(", max attempts {most}")));
+    let interval = it.retry_interval_seconds;
+    text.extend(interval.map(|seconds| format!(", retry interval {}", span(seconds))));
     text
 }
 
@@ -150,12 +141,9 @@ fn describe_job(job: &ScheduledJob) -> Vec<String> {
         "declared mode {}, queue {}, max attempts {}, retry interval {interval} {}",
         task.mode, task.queue, task.max_attempts, task.backoff
     );
-    if let Some(seconds) = task.timeout_seconds {
-        let _ = write!(declared, ", timeout {}", span(seconds));
-    }
-    if !task.run_as.is_empty() {
-        let _ = write!(declared, ", run as {}", task.run_as);
-    }
+    declared.extend(task.timeout_seconds.map(|limit| format!(", timeout {}", span(limit))));
+    let run_as = Some(&task.run_as).filter(|profile| !profile.is_empty());
+    declared.extend(run_as.map(|profile| format!(", run as {profile}")));
     lines.push(declared);
     lines
 }

@@ -76,25 +76,16 @@ async fn load(client: &Client, id: TaskId) -> Result<Option<TaskDetails>, QueueE
 fn render(out: &Output, known: &TaskDetails) -> String {
     let TaskDetails { task, run, why, running, attempts, durations, now } = known;
     let mut text = head(out, task, why.as_deref(), *now);
-    if let Some(run) = run {
-        let _ = write!(text, "\n{}", run_line(run));
-    }
+    text.extend(run.as_ref().map(|run| format!("\n{}", run_line(run))));
     let duration = match running {
         Some(running) => Some(now.duration_since(running.started_at).as_secs_f64()),
         None => attempts.last().and_then(|attempt| attempt.duration_seconds),
     };
-    if let Some(usual) =
-        durations.as_ref().and_then(|others| compared_with_others(others, duration))
-    {
-        let _ = write!(text, "\n{:<10}{usual}", "usual");
-    }
-    if let Some(running) = running {
-        let _ = write!(text, "\n\n{}", backend(running, *now));
-    }
+    let usual = durations.as_ref().and_then(|others| compared_with_others(others, duration));
+    text.extend(usual.map(|usual| format!("\n{:<10}{usual}", "usual")));
+    text.extend(running.as_ref().map(|running| format!("\n\n{}", backend(running, *now))));
     let _ = write!(text, "\n\n{}", visible(task.statement.as_deref().unwrap_or(HIDDEN).trim_end()));
-    for attempt in attempts {
-        let _ = write!(text, "\n\n{}", format_attempt(out, attempt));
-    }
+    text.extend(attempts.iter().map(|it| format!("\n\n{}", format_attempt(out, it))));
     text
 }
 
@@ -190,27 +181,18 @@ fn backend(running: &Running, now: Timestamp) -> String {
         visible(&worker.unwrap_or_default()),
         running.backend_pid
     );
-    match (&running.backend_state, &running.wait_event_type, &running.wait_event) {
-        (None, ..) => text.push_str(" (gone or not visible)"),
-        (Some(_), Some(kind), Some(event)) => {
-            let _ = write!(text, " (waiting for {kind}: {event})");
-        }
-        (Some(state), ..) => {
-            let _ = write!(text, " ({state})");
-        }
-    }
-    for blocker in running.blockers.iter().filter_map(Value::as_array).flatten() {
-        let _ = write!(text, "\nblocked by {}", visible(&describe_blocker(blocker)));
-    }
-    if let Some(progress) = progress(running) {
-        let _ = write!(text, "\nprogress: {}", visible(&progress));
-    }
-    for notice in running.notices.iter().flat_map(notices) {
-        let _ = write!(text, "\n{notice}");
-    }
-    if let Some(time) = running.cancel_requested_at {
-        let _ = write!(text, "\ncancel requested {}", relative_time(time, now));
-    }
+    let state = match (&running.backend_state, &running.wait_event_type, &running.wait_event) {
+        (None, ..) => "gone or not visible",
+        (Some(_), Some(kind), Some(event)) => &format!("waiting for {kind}: {event}"),
+        (Some(state), ..) => state,
+    };
+    let _ = write!(text, " ({state})");
+    let blockers = running.blockers.iter().filter_map(Value::as_array).flatten();
+    text.extend(blockers.map(|it| format!("\nblocked by {}", visible(&describe_blocker(it)))));
+    text.extend(progress(running).map(|it| format!("\nprogress: {}", visible(&it))));
+    text.extend(running.notices.iter().flat_map(notices).map(|notice| format!("\n{notice}")));
+    let cancelled = running.cancel_requested_at;
+    text.extend(cancelled.map(|at| format!("\ncancel requested {}", relative_time(at, now))));
     text
 }
 
@@ -235,29 +217,16 @@ fn format_attempt(out: &Output, attempt: &Attempt) -> String {
         number => format!("attempt {number}  {outcome} at {}", local_time(attempt.finished_at)),
     };
     let _ = write!(text, ", waited {}", span(attempt.wait_seconds));
-    if let Some(seconds) = attempt.duration_seconds {
-        let _ = write!(text, ", ran {}", span(seconds));
-    }
+    text.extend(attempt.duration_seconds.map(|seconds| format!(", ran {}", span(seconds))));
     let worker =
         worker_label(attempt.worker_host.as_deref(), attempt.worker_pid, attempt.worker_id);
-    if let Some(worker) = worker {
-        let _ = write!(text, " on {}", visible(&worker));
-    }
-    if let Some(pid) = attempt.session_pid {
-        let _ = write!(text, ", backend {pid}");
-    }
-    if let Some(rows) = attempt.rows {
-        let _ = write!(text, ", {}", counted(rows, "row"));
-    }
-    if let Some(error) = format_error(attempt) {
-        let _ = write!(text, "\n{error}");
-    }
-    for notice in attempt.notices.iter().flat_map(notices) {
-        let _ = write!(text, "\n{notice}");
-    }
-    if let Some(rows) = attempt.result.as_ref().and_then(|result| first_rows(out, result)) {
-        let _ = write!(text, "\n{rows}");
-    }
+    text.extend(worker.map(|worker| format!(" on {}", visible(&worker))));
+    text.extend(attempt.session_pid.map(|pid| format!(", backend {pid}")));
+    text.extend(attempt.rows.map(|rows| format!(", {}", counted(rows, "row"))));
+    let rows = attempt.result.as_ref().and_then(|result| first_rows(out, result));
+    let notices = attempt.notices.iter().flat_map(notices);
+    let lines = format_error(attempt).into_iter().chain(notices).chain(rows);
+    text.extend(lines.map(|line| format!("\n{line}")));
     text
 }
 
