@@ -40,91 +40,64 @@ pub(super) async fn enable(
     args: &JobName,
     enabled: bool,
 ) -> Exit {
-    match &args.task {
-        Some(task) => enable_task(client, out, (args, task), enabled).await,
-        None => enable_job(client, out, args, enabled).await,
-    }
-}
-
-async fn enable_job(client: &mut Client, out: &Output, args: &JobName, enabled: bool) -> Exit {
-    let (name, changed, schedules) = change(client, args.dry_run, async |to| {
-        let before = job::definition(to, &args.name).await?;
-        let before = before.ok_or_else(|| missing("job", &args.name))?;
-        let name = before["name"].as_str().unwrap_or(&args.name).to_owned();
-        let changed = before["enabled"] != enabled;
-        if changed && !job::enable(to, &name, enabled).await? {
-            return Err(missing("job", name));
-        }
-        let schedules = job::schedules(to, &name).await?;
-        Ok((name, changed, schedules))
-    })
-    .await?;
-    let code = out.answer(
-        json!({
-            "job": name, "dry_run": args.dry_run, "enabled": enabled, "changed": changed,
-            "schedules": schedules,
-        }),
-        format!("job {name} {}", result(changed, args, enabled)),
-    )?;
-    if !out.json && !enabled && !schedules.is_empty() {
-        out.note(visible(&format!(
-            "schedules that run this job will leave it out, or fail if it is their only job: {}",
-            schedules.join(", ")
-        )));
-    }
-    Ok(code)
-}
-
-/// Enables or disables a task of a job.
-async fn enable_task(
-    client: &mut Client,
-    out: &Output,
-    (args, task): (&JobName, &str),
-    enabled: bool,
-) -> Exit {
-    let (definition, changed) = change(client, args.dry_run, async |to| {
+    let JobName { task, dry_run, .. } = args;
+    let (name, changed, affected) = change(client, *dry_run, async |to| {
         let definition = job::definition(to, &args.name).await?;
         let definition = definition.ok_or_else(|| missing("job", &args.name))?;
-        let job = definition["name"].as_str().unwrap_or(&args.name);
-        let before = tasks(&definition).iter().find(|it| it["name"] == task);
+        let name = definition["name"].as_str().unwrap_or(&args.name).to_owned();
+        let Some(task) = task else {
+            let changed = definition["enabled"] != enabled;
+            if changed && !job::enable(to, &name, enabled).await? {
+                return Err(missing("job", name));
+            }
+            let schedules = job::schedules(to, &name).await?;
+            return Ok((name, changed, schedules));
+        };
+        let before = tasks(&definition).iter().find(|it| it["name"] == **task);
         let before = before.ok_or_else(|| {
-            Failure::not_found(format!("job {job} has no task {task}"))
-                .hint(format!("pgmill job show {job}"))
+            Failure::not_found(format!("job {name} has no task {task}"))
+                .hint(format!("pgmill job show {name}"))
         })?;
         let changed = before["enabled"] != enabled;
         if changed {
-            job::enable_task(to, job, task, enabled).await?;
+            job::enable_task(to, &name, task, enabled).await?;
         }
-        Ok((definition, changed))
+        Ok((name, changed, children(&definition, task)))
     })
     .await?;
-    let job = definition["name"].as_str().unwrap_or(&args.name);
+    let mut document =
+        json!({ "job": name, "dry_run": dry_run, "enabled": enabled, "changed": changed });
+    let (what, key, note) = match task {
+        Some(task) => {
+            document["task"] = json!(task);
+            let note = "tasks that then wait neither for it nor for the tasks before it";
+            (format!("task {task} of job {name}"), "children", note)
+        }
+        None => {
+            let note =
+                "schedules that run this job will leave it out, or fail if it is their only job";
+            (format!("job {name}"), "schedules", note)
+        }
+    };
+    document[key] = json!(affected);
+    let verb = if changed { dry_run.or("would be", "is now") } else { "is already" };
+    let state = if enabled { "enabled" } else { "disabled" };
+    let code = out.answer(document, format!("{what} {verb} {state}"))?;
+    if !out.json && !enabled && !affected.is_empty() {
+        out.note(visible(&format!("{note}: {}", affected.join(", "))));
+    }
+    Ok(code)
+}
+
+/// Returns the tasks of a job that wait for a task.
+fn children(definition: &Value, task: &str) -> Vec<String> {
     let is_child = |it: &&Value| {
         it["after"].as_array().is_some_and(|after| after.iter().any(|edge| edge["task"] == task))
     };
-    let children = tasks(&definition).iter().filter(is_child);
-    let children: Vec<&str> = children.filter_map(|it| it["name"].as_str()).collect();
-    let code = out.answer(
-        json!({
-            "job": job, "task": task, "dry_run": args.dry_run, "enabled": enabled,
-            "changed": changed, "children": children,
-        }),
-        format!("task {task} of job {job} {}", result(changed, args, enabled)),
-    )?;
-    if !out.json && !enabled && !children.is_empty() {
-        out.note(visible(&format!(
-            "tasks that then wait neither for it nor for the tasks before it: {}",
-            children.join(", ")
-        )));
-    }
-    Ok(code)
+    let children = tasks(definition).iter().filter(is_child);
+    children.filter_map(|it| it["name"].as_str().map(str::to_owned)).collect()
 }
 
 fn tasks(definition: &Value) -> &[Value] {
     definition["tasks"].as_array().map(Vec::as_slice).unwrap_or_default()
-}
-
-fn result(changed: bool, args: &JobName, enabled: bool) -> String {
-    let verb = if changed { args.dry_run.or("would be", "is now") } else { "is already" };
-    format!("{verb} {}", if enabled { "enabled" } else { "disabled" })
 }

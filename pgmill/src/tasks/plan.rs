@@ -35,9 +35,8 @@ pub(crate) async fn run(client: &Client, out: &Output, id: TaskId) -> Exit {
             "plan": kept.plan,
         }));
     }
-    let rows = plan_nodes(&kept.plan).iter().map(row).collect();
-    let mut text = out.table(rows);
-    text.push_str(&format!("\n\n{}", totals(&kept)));
+    let table = out.table(plan_nodes(&kept.plan).iter().map(row).collect());
+    let mut text = format!("{table}\n\n{}", totals(&kept));
     if let Some(before) = &before {
         let ago = relative_time(before.finished_at, task_queries::now(client).await?);
         let (change, tone) = match changed {
@@ -47,9 +46,8 @@ pub(crate) async fn run(client: &Client, out: &Output, id: TaskId) -> Exit {
         let change = out.paint(change, tone);
         text.push_str(&format!("\n{change} the previous one, of task {}, {ago}", before.task_id));
         if changed == Some(true) {
-            for (sign, line) in plan_changes(&before.plan, &kept.plan) {
-                text.push_str(&format!("\n  {sign} {}", visible(&line)));
-            }
+            let changes = plan_changes(&before.plan, &kept.plan).into_iter();
+            text.extend(changes.map(|(sign, line)| format!("\n  {sign} {}", visible(&line))));
         }
     }
     out.text(&text)
