@@ -60,6 +60,20 @@ pub struct Problem {
     pub about: ProblemSubject,
 }
 
+impl Problem {
+    fn critical(age_seconds: f64, message: String, about: ProblemSubject) -> Self {
+        Self { severity: Severity::Critical, age_seconds, message, about }
+    }
+
+    fn warning(age_seconds: f64, message: String, about: ProblemSubject) -> Self {
+        Self { severity: Severity::Warning, age_seconds, message, about }
+    }
+
+    fn info(age_seconds: f64, message: String, about: ProblemSubject) -> Self {
+        Self { severity: Severity::Info, age_seconds, message, about }
+    }
+}
+
 /// The subject of a problem.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ProblemSubject {
@@ -182,12 +196,8 @@ fn fleet_pause(pause: &MaintenanceWindow, now: Timestamp) -> Problem {
         |end| format!("for another {}", span(end.duration_since(now).as_secs_f64())),
     );
     let reason = pause.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
-    Problem {
-        severity: Severity::Info,
-        age_seconds: age(now, pause.starts_at),
-        message: format!("the fleet is paused {end}, by {}{reason}", pause.created_by),
-        about: ProblemSubject::FleetPause,
-    }
+    let message = format!("the fleet is paused {end}, by {}{reason}", pause.created_by);
+    Problem::info(age(now, pause.starts_at), message, ProblemSubject::FleetPause)
 }
 
 /// Describes a blocking backend by its task, or else by its application, user and state.
@@ -227,16 +237,10 @@ fn failing(queue: &QueueFailures<'_>, now: Timestamp) -> Option<Problem> {
 }
 
 fn dead_worker(worker: &Worker) -> Option<Problem> {
-    (!worker.alive).then(|| Problem {
-        severity: Severity::Warning,
-        age_seconds: worker.heartbeat_age_seconds,
-        message: format!(
-            "no heartbeat from worker {}, with {}",
-            worker.label(),
-            counted(worker.running, "running task")
-        ),
-        about: ProblemSubject::Worker,
-    })
+    let tasks = counted(worker.running, "running task");
+    let message = format!("no heartbeat from worker {}, with {tasks}", worker.label());
+    let age_seconds = worker.heartbeat_age_seconds;
+    (!worker.alive).then(|| Problem::warning(age_seconds, message, ProblemSubject::Worker))
 }
 
 /// Reports an operation of a worker that has failed for some time, such as recording the end of a
@@ -245,13 +249,7 @@ pub(crate) fn failing_worker(worker: &Worker) -> Option<Problem> {
     let age_seconds = worker.error_seconds.filter(|age| *age > LASTING_ERROR_SECONDS)?;
     let error = worker.error.as_deref()?;
     let message = format!("worker {} fails again and again: {error}", worker.label());
-    let severity = Severity::Critical;
-    worker.alive.then_some(Problem {
-        severity,
-        age_seconds,
-        message,
-        about: ProblemSubject::Worker,
-    })
+    worker.alive.then(|| Problem::critical(age_seconds, message, ProblemSubject::Worker))
 }
 
 /// Reports a running task that is blocked, or that has not stopped in spite of a cancel request.
@@ -259,23 +257,19 @@ fn stuck_task(task: &Running, now: Timestamp) -> Option<Problem> {
     let asked = task.cancel_requested_at.map(|at| age(now, at));
     let what = task.name.as_ref().map_or_else(String::new, |name| format!(" ({name})"));
     let who = format!("task {}{what}", task.id);
-    let (severity, age_seconds, message) = match asked.filter(|age| *age > CANCEL_OVERDUE_SECONDS) {
-        Some(seconds) => {
-            let message = format!("{who} is still running after a cancel request");
-            (Severity::Critical, seconds, message)
-        }
-        None if task.blocked_by.is_empty() => return None,
-        None => {
-            let blockers = task.blockers.iter().filter_map(Value::as_array).flatten();
-            let mut blockers: Vec<String> = blockers.map(describe_blocker).collect();
-            if blockers.is_empty() {
-                blockers = task.blocked_by.iter().map(|pid| format!("backend {pid}")).collect();
-            }
-            let message = format!("{who} is blocked by {}", blockers.join("; "));
-            (Severity::Warning, age(now, task.started_at), message)
-        }
-    };
-    Some(Problem { severity, age_seconds, message, about: ProblemSubject::Task(task.id) })
+    let about = ProblemSubject::Task(task.id);
+    if let Some(seconds) = asked.filter(|age| *age > CANCEL_OVERDUE_SECONDS) {
+        let message = format!("{who} is still running after a cancel request");
+        return Some(Problem::critical(seconds, message, about));
+    }
+    let blockers = task.blockers.iter().filter_map(Value::as_array).flatten();
+    let mut blockers: Vec<String> = blockers.map(describe_blocker).collect();
+    if blockers.is_empty() {
+        blockers = task.blocked_by.iter().map(|pid| format!("backend {pid}")).collect();
+    }
+    let message = format!("{who} is blocked by {}", blockers.join("; "));
+    let blocked = !task.blocked_by.is_empty();
+    blocked.then(|| Problem::warning(age(now, task.started_at), message, about))
 }
 
 fn failed_outcomes(finished: &OutcomeCount, facts: &FleetFacts<'_>) -> Option<Problem> {
@@ -309,21 +303,19 @@ fn failed_runs(failed: &FailedRuns, now: Timestamp) -> Problem {
     } else {
         (format!("run {run} of {whose} has failed, with {tasks}"), ProblemSubject::Run(run))
     };
-    Problem { severity: Severity::Info, age_seconds: age(now, failed.at), message, about }
+    Problem::info(age(now, failed.at), message, about)
 }
 
 fn slow_task(task: &SlowTask) -> Problem {
     let how = slower(task.expected_seconds, task.p95_seconds);
     let message = format!("task {} ({}) {how}", task.id, task.name);
-    let about = ProblemSubject::Task(task.id);
-    Problem { severity: Severity::Warning, age_seconds: task.duration_seconds, message, about }
+    Problem::warning(task.duration_seconds, message, ProblemSubject::Task(task.id))
 }
 
 fn slow_run(run: &SlowRun) -> Problem {
     let how = slower(run.expected_seconds, run.p95_seconds);
     let message = format!("run {} of {} {how}", run.id, run.jobs.join(", "));
-    let about = ProblemSubject::Run(run.id);
-    Problem { severity: Severity::Warning, age_seconds: run.duration_seconds, message, about }
+    Problem::warning(run.duration_seconds, message, ProblemSubject::Run(run.id))
 }
 
 /// Describes a duration that exceeds the declared one, or else the usual one.
@@ -351,23 +343,15 @@ fn approval(needed: &NeededApproval, now: Timestamp) -> Problem {
     let NeededApproval { run_id, task, .. } = needed;
     let whose = whose(needed.schedule.as_deref(), &needed.jobs);
     let note = needed.note.as_ref().map(|note| format!(": {note}")).unwrap_or_default();
-    Problem {
-        age_seconds: age(now, needed.since),
-        severity: Severity::Info,
-        message: format!("task {task} of run {run_id} of {whose} waits for approval{note}"),
-        about: ProblemSubject::Run(*run_id),
-    }
+    let message = format!("task {task} of run {run_id} of {whose} waits for approval{note}");
+    Problem::info(age(now, needed.since), message, ProblemSubject::Run(*run_id))
 }
 
 fn late_run(run: &LateRun) -> Problem {
     let whose = whose(run.schedule.as_deref(), &run.jobs);
-    let message = format!(
-        "run {} of {whose} is late: it missed its deadline {} ago",
-        run.id,
-        span(run.late_seconds)
-    );
-    let about = ProblemSubject::Run(run.id);
-    Problem { severity: Severity::Warning, age_seconds: run.late_seconds, message, about }
+    let late = span(run.late_seconds);
+    let message = format!("run {} of {whose} is late: it missed its deadline {late} ago", run.id);
+    Problem::warning(run.late_seconds, message, ProblemSubject::Run(run.id))
 }
 
 fn schedule(problem: &ScheduleProblem, now: Timestamp) -> Problem {
@@ -392,15 +376,16 @@ fn schedule(problem: &ScheduleProblem, now: Timestamp) -> Problem {
             "the comment of {name} has an error at {message}; its schedules stay as they were"
         ),
     };
-    let about = match problem.kind {
-        ScheduleProblemKind::Declaration => ProblemSubject::Declarations,
-        _ => ProblemSubject::Schedule(name.clone()),
-    };
-    let severity = match problem.kind {
-        ScheduleProblemKind::Missed | ScheduleProblemKind::Overdue => Severity::Critical,
-        _ => Severity::Warning,
-    };
-    Problem { severity, age_seconds: age(now, problem.at), message, about }
+    let (age_seconds, about) = (age(now, problem.at), ProblemSubject::Schedule(name.clone()));
+    match problem.kind {
+        ScheduleProblemKind::Missed | ScheduleProblemKind::Overdue => {
+            Problem::critical(age_seconds, message, about)
+        }
+        ScheduleProblemKind::Declaration => {
+            Problem::warning(age_seconds, message, ProblemSubject::Declarations)
+        }
+        _ => Problem::warning(age_seconds, message, about),
+    }
 }
 
 fn subscription(failing: &FailingSubscription, now: Timestamp) -> Problem {
@@ -417,9 +402,7 @@ fn subscription(failing: &FailingSubscription, now: Timestamp) -> Problem {
             counted(failing.dead, "notification")
         ),
     };
-    let about = ProblemSubject::Subscription(name.clone());
-    let severity = Severity::Warning;
-    Problem { severity, age_seconds: age(now, failing.at), message, about }
+    Problem::warning(age(now, failing.at), message, ProblemSubject::Subscription(name.clone()))
 }
 
 fn restored_target(target: &RestoredTarget, now: Timestamp) -> Problem {
@@ -428,15 +411,13 @@ fn restored_target(target: &RestoredTarget, now: Timestamp) -> Problem {
         "target {name} was restored to an earlier time: effects of tasks that have succeeded may be \
          missing"
     );
-    let about = ProblemSubject::Target(name.clone());
-    Problem { age_seconds: age(now, target.at), severity: Severity::Critical, message, about }
+    Problem::critical(age(now, target.at), message, ProblemSubject::Target(name.clone()))
 }
 
 fn held_target(target: &HeldTarget) -> Problem {
     let HeldTarget { name, reason } = target;
     let message = format!("target {name} is held back: {reason}");
-    let about = ProblemSubject::HeldTarget(name.clone());
-    Problem { age_seconds: 0.0, severity: Severity::Info, message, about }
+    Problem::info(0.0, message, ProblemSubject::HeldTarget(name.clone()))
 }
 
 /// Reports an old snapshot. The snapshots of running tasks are not reported, because they are
@@ -444,15 +425,11 @@ fn held_target(target: &HeldTarget) -> Problem {
 fn old_snapshot(holder: &HorizonHolder) -> Option<Problem> {
     let age_seconds = holder.age_seconds.filter(|age| *age > OLD_SNAPSHOT_SECONDS)?;
     let user = holder.user.as_ref().map_or_else(String::new, |user| format!(" of {user}"));
-    Some(Problem {
-        severity: Severity::Warning,
-        age_seconds,
-        message: format!(
-            "{} {}{user} holds an old snapshot: dead rows cannot be removed, and tables grow",
-            holder.kind, holder.name
-        ),
-        about: ProblemSubject::Snapshot,
-    })
+    let message = format!(
+        "{} {}{user} holds an old snapshot: dead rows cannot be removed, and tables grow",
+        holder.kind, holder.name
+    );
+    Some(Problem::warning(age_seconds, message, ProblemSubject::Snapshot))
 }
 
 #[cfg(test)]

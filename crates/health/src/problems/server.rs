@@ -12,16 +12,12 @@ pub(super) fn interruptions(server: &ServerState, now: Timestamp) -> Option<Prob
     let message = server.message.as_deref().map_or_else(String::new, |text| format!(": {text}"));
     let sqlstate =
         server.sqlstate.as_deref().map_or_else(String::new, |code| format!(" (SQLSTATE {code})"));
-    Some(Problem {
-        severity: Severity::Warning,
-        age_seconds: age(now, since),
-        message: format!(
-            "the server interrupted {} of {} in the last ten minutes, which do not count{message}{sqlstate}",
-            counted(server.attempts, "attempt"),
-            counted(server.tasks, "task"),
-        ),
-        about: ProblemSubject::Interruptions,
-    })
+    let message = format!(
+        "the server interrupted {} of {} in the last ten minutes, which do not count{message}{sqlstate}",
+        counted(server.attempts, "attempt"),
+        counted(server.tasks, "task"),
+    );
+    Some(Problem::warning(age(now, since), message, ProblemSubject::Interruptions))
 }
 
 /// Reports the tasks that run one at a time since a crash of the server, and the one that probably causes
