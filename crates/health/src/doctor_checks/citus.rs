@@ -27,31 +27,11 @@ pub fn citus(citus: &Citus, nodes: Result<&Vec<CitusNode>, &QueueError>) -> Vec<
         findings.push(Finding::problem(CHECK, message).hint("Set it to 1min."));
     }
     match nodes {
-        Ok(nodes) => findings.extend(nodes.iter().filter_map(|node| {
-            match node.max_prepared_transactions.as_deref() {
-                Some("0") => Some(
-                    Finding::problem(
-                        CHECK,
-                        format!("max_prepared_transactions = 0 on node {}", node.name),
-                    )
-                    .hint("Tasks that write to this node fail. Set it to max_connections."),
-                ),
-                None => Some(
-                    Finding::new(
-                        CHECK,
-                        CheckStatus::NotChecked,
-                        format!("settings of node {}: the connection failed", node.name),
-                    )
-                    .hint("Requires that your login can connect to the node through Citus."),
-                ),
-                Some(_) => None,
-            }
-        })),
-        Err(error) => findings.push(Finding::new(
-            CHECK,
-            CheckStatus::NotChecked,
-            format!("settings of the nodes: {error}"),
-        )),
+        Ok(nodes) => findings.extend(nodes.iter().filter_map(|node| of_node(CHECK, node))),
+        Err(error) => {
+            let message = format!("settings of the nodes: {error}");
+            findings.push(Finding::new(CHECK, CheckStatus::NotChecked, message));
+        }
     }
     if findings.is_empty() {
         let nodes = counted(citus.nodes.unsigned_abs(), "node");
@@ -59,4 +39,22 @@ pub fn citus(citus: &Citus, nodes: Result<&Vec<CitusNode>, &QueueError>) -> Vec<
         findings.push(Finding::ok(CHECK, format!("{nodes}; {how}")));
     }
     findings
+}
+
+fn of_node(check: &'static str, node: &CitusNode) -> Option<Finding> {
+    let name = &node.name;
+    let (status, message, hint) = match node.max_prepared_transactions.as_deref() {
+        Some("0") => (
+            CheckStatus::Problem,
+            format!("max_prepared_transactions = 0 on node {name}"),
+            "Tasks that write to this node fail. Set it to max_connections.",
+        ),
+        None => (
+            CheckStatus::NotChecked,
+            format!("settings of node {name}: the connection failed"),
+            "Requires that your login can connect to the node through Citus.",
+        ),
+        Some(_) => return None,
+    };
+    Some(Finding::new(check, status, message).hint(hint))
 }
