@@ -218,7 +218,10 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Context(ContextVerb),
     /// Print a shell completion script
-    Completions(CompletionsArgs),
+    Completions {
+        /// Shell for which to print the script
+        shell: Shell,
+    },
 }
 
 impl Command {
@@ -239,7 +242,7 @@ impl Command {
             Self::Init(_)
             | Self::Health(_)
             | Self::Context(_)
-            | Self::Completions(_)
+            | Self::Completions { .. }
             | Self::Target(TargetVerb::Init(_)) => None,
             Self::Target(TargetVerb::Set(_) | TargetVerb::Remove(_))
             | Self::Profile(ProfileVerb::Set(_) | ProfileVerb::Remove(_)) => Some("mill_owner"),
@@ -279,12 +282,6 @@ impl Command {
             _ => false,
         }
     }
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct CompletionsArgs {
-    /// Shell for which to print the script
-    pub(crate) shell: Shell,
 }
 
 /// Arguments of `pgmill __complete`. It is no verb of [`Args`], so no script, page or help lists it.

@@ -74,9 +74,7 @@ async fn run(command: &Command, global: &Global) -> Exit {
     let session = match command {
         // Health, Context and Completions need no database.
         Command::Health(args) => return fleet::health::run(&out, args).await,
-        Command::Completions(args) => {
-            return out.text(completion::script(args.shell).trim_end());
-        }
+        Command::Completions { shell } => return out.text(completion::script(*shell).trim_end()),
         Command::Context(verb) => {
             return contexts::run(global.contexts_file.as_deref(), &out, verb);
         }
@@ -168,6 +166,6 @@ async fn on_session(command: &Command, session: &mut Session, out: &Output) -> E
         | Command::Health(_)
         | Command::Console(_)
         | Command::Context(_)
-        | Command::Completions(_) => Ok(exit::OK),
+        | Command::Completions { .. } => Ok(exit::OK),
     }
 }

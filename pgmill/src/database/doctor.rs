@@ -178,28 +178,22 @@ fn indented(word: &str, text: &str) -> String {
 
 /// Formats a difference from schema.sql. Long definitions are shown around the first difference.
 fn difference(difference: &Difference) -> Vec<String> {
-    let name = format!("{} {}", difference.kind, difference.name);
-    match (&difference.expected, &difference.found) {
+    let shown = |text: &String| one_line(text, DEFINITION_CHARS);
+    let (what, expected, found) = match (&difference.expected, &difference.found) {
         (Some(expected), Some(found)) => {
             let (expected, found) = first_difference(expected, found);
-            vec![
-                indented("", &format!("{name} differs")),
-                indented("  expected: ", &expected),
-                indented("  found:    ", &found),
-            ]
+            ("differs", Some(expected), Some(found))
         }
-        (Some(expected), None) => vec![
-            indented("", &format!("{name} is missing")),
-            indented("  expected: ", &one_line(expected, DEFINITION_CHARS)),
-        ],
-        (None, found) => vec![
-            indented("", &format!("{name} is not part of pgmill")),
-            indented(
-                "  found:    ",
-                &one_line(found.as_deref().unwrap_or_default(), DEFINITION_CHARS),
-            ),
-        ],
-    }
+        (Some(expected), None) => ("is missing", Some(shown(expected)), None),
+        (None, found) => {
+            let found = found.as_ref().map(shown).unwrap_or_default();
+            ("is not part of pgmill", None, Some(found))
+        }
+    };
+    let name = format!("{} {} {what}", difference.kind, difference.name);
+    let expected = expected.map(|text| indented("  expected: ", &text));
+    let found = found.map(|text| indented("  found:    ", &text));
+    [Some(indented("", &name)), expected, found].into_iter().flatten().collect()
 }
 
 /// Shortens both texts so that they start a little before their first difference.

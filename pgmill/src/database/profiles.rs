@@ -5,7 +5,7 @@ use conninfo::Client;
 use queue::profile::{Profile, drop_profile, profiles, set_profile, set_profile_routines};
 use serde_json::json;
 
-use crate::args::{ProfileArgs, ProfileVerb};
+use crate::args::{DryRun, ProfileArgs, ProfileVerb};
 use crate::output::{Output, Row};
 use crate::session::{Action, change, missing};
 
@@ -50,11 +50,8 @@ async fn set(client: &mut Client, out: &Output, args: &ProfileArgs) -> Exit {
         now.ok_or_else(|| missing("profile", name))
     })
     .await?;
-    let (is, members) = (dry_run.or("would be", "is"), members(&now.allowed));
-    let code = out.answer(
-        json!({ "dry_run": dry_run, "profile": now }),
-        format!("profile {name} {is} open to {members}"),
-    )?;
+    let text = format!("profile {name} {}", open_to(&now.allowed, *dry_run));
+    let code = out.answer(json!({ "dry_run": dry_run, "profile": now }), text)?;
     if now.readers == 0 && !out.json {
         out.note(format!("no live worker has [run_as.{name}] in its configuration"));
     }
@@ -62,9 +59,10 @@ async fn set(client: &mut Client, out: &Output, args: &ProfileArgs) -> Exit {
 }
 
 /// Describes who may use a profile or a target.
-pub(super) fn members(allowed: &[String]) -> String {
+pub(super) fn open_to(allowed: &[String], dry_run: DryRun) -> String {
+    let is = dry_run.or("would be", "is");
     match allowed.join(", ") {
-        none if none.is_empty() => "no role".to_owned(),
-        allowed => format!("members of {allowed}"),
+        none if none.is_empty() => format!("{is} open to no role"),
+        allowed => format!("{is} open to members of {allowed}"),
     }
 }

@@ -14,7 +14,7 @@ use serde_json::json;
 use terminal::{counted, exact_span};
 
 use crate::args::{ObjectName, TargetArgs, TargetCheck, TargetInit, TargetVerb};
-use crate::database::profiles::members;
+use crate::database::profiles::open_to;
 use crate::fleet::queues::{describe_conditions, format_conditions};
 use crate::output::{Output, Row};
 use crate::session::{Action, Session, change, missing};
@@ -95,11 +95,8 @@ async fn set(client: &mut Client, out: &Output, args: &TargetArgs) -> Exit {
     let starts = conditions.map_or_else(String::new, |conditions| {
         format!("; its tasks start {}", describe_conditions(&conditions))
     });
-    let (is, members) = (dry_run.or("would be", "is"), members(&now.allowed));
-    let code = out.answer(
-        json!({ "dry_run": dry_run, "target": now }),
-        format!("target {name} {is} open to {members}{starts}"),
-    )?;
+    let text = format!("target {name} {}{starts}", open_to(&now.allowed, *dry_run));
+    let code = out.answer(json!({ "dry_run": dry_run, "target": now }), text)?;
     if now.readers == 0 && !out.json {
         out.note(format!("no live worker has [targets.{name}] in its configuration"));
     }
@@ -161,16 +158,14 @@ async fn check(client: &Client, out: &Output, args: &TargetCheck) -> Exit {
         missing.extend(receipt::missing(&in_target.client, &receipts).await?);
     }
     let lost: Vec<_> = successes.iter().filter(|it| missing.contains(&it.receipt)).collect();
+    let compared = successes.len();
     if out.json {
-        let tasks: Vec<_> = lost
-            .iter()
-            .map(|it| json!({ "task": it.task.0, "finished_at": it.finished_at.to_string() }))
-            .collect();
-        out.document(
-            &json!({ "target": args.name, "compared": successes.len(), "missing": tasks }),
-        )?;
+        let task =
+            |it: &&Success| json!({ "task": it.task.0, "finished_at": it.finished_at.to_string() });
+        let tasks: Vec<_> = lost.iter().map(task).collect();
+        out.document(&json!({ "target": args.name, "compared": compared, "missing": tasks }))?;
     } else {
-        let compared = counted(successes.len(), "succeeded task");
+        let compared = counted(compared, "succeeded task");
         out.note(format!("{compared} compared, {} without a receipt", lost.len()));
         let row = |it: &&Success| {
             Row::of("task", it.task).text("finished", format!("{:.0}", it.finished_at))

@@ -20,6 +20,7 @@ const MESSAGE_CHARS: usize = 80;
 /// # Errors
 /// Fails if there is no such task.
 pub(crate) async fn run(client: &mut Client, out: &Output, args: &HistoryArgs) -> Exit {
+    let is_default = args.since.is_none() && args.task.is_none() && args.run.is_none();
     let since = match args.since {
         None if args.task.is_none() => default_since(client, args.run).await?,
         given => given,
@@ -44,7 +45,6 @@ pub(crate) async fn run(client: &mut Client, out: &Output, args: &HistoryArgs) -
     {
         return Err(Failure::not_found(format!("no task {id}, live or in the history")));
     }
-    let is_default = args.since.is_none() && args.task.is_none() && args.run.is_none();
     let nothing = match is_default {
         true => nothing_since("no matching attempt ended"),
         false => "no matching attempt".to_owned(),

@@ -29,6 +29,7 @@ use section::{BOOLEAN, ELSEWHERE, LABEL, METADATA, Read, SPAN, TAGS, TEXT, json}
 use section::{Errors, Item, Key, Parsed, Section, job_name, json_value, kind, start};
 
 /// The declarations of one file.
+#[derive(Default)]
 pub(crate) struct JobFile {
     pub(crate) jobs: Vec<Job>,
     pub(crate) schedules: Vec<Schedule>,
@@ -88,8 +89,7 @@ pub(crate) fn read(source: &Source) -> Result<JobFile, Vec<ValidationError>> {
     let reader = Reader { text: &source.text, folder, errors: &errors };
     let root = Section::new("the file", 0, table.get_ref(), &errors);
     root.only(&["job", "schedule", "dependency"]);
-    let mut file =
-        JobFile { jobs: vec![], schedules: vec![], dependencies: vec![], statement_files: vec![] };
+    let mut file = JobFile::default();
     for (key, value) in root.tables("job", &source.text) {
         let Some((job, files)) = reader.job(key, value) else { continue };
         file.jobs.push(job);
