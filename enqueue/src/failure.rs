@@ -6,16 +6,16 @@ use cli::exit;
 use conninfo::ConnectError;
 use queue::RunId;
 use queue::{QueueError, TaskId};
-use tokio_postgres::error::SqlState;
+
+/// Hint for an error of the server that has none of its own: those that the schema raises have.
+const ROLES: &str = "Submitting requires the role mill_producer. --wait reads tasks and history, and also requires \
+    mill_viewer.";
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    /// The command line or a file is wrong.
-    #[error("{message}")]
-    Usage { message: String, hint: Option<String> },
-    /// The request was refused before a connection to the database was opened.
-    #[error("{message}")]
-    Refused { message: String, hint: Option<String> },
+    /// The command line or a file is wrong, or the request was refused before a connection to the database was opened.
+    #[error(transparent)]
+    Command(#[from] cli::Failure),
     /// The connection failed.
     #[error(transparent)]
     Connect(#[from] ConnectError),
@@ -49,70 +49,32 @@ pub(crate) enum Failure {
 
 impl Failure {
     pub(crate) fn usage(message: impl Into<String>) -> Self {
-        Self::Usage { message: message.into(), hint: None }
+        cli::Failure::usage(message).into()
     }
 
     pub(crate) fn refused(message: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self::Refused { message: message.into(), hint: Some(hint.into()) }
-    }
-
-    pub(crate) fn exit_code(&self) -> u8 {
-        match self {
-            Self::Usage { .. } => exit::USAGE,
-            Self::Refused { .. } => exit::REFUSED,
-            Self::Connect(error) => exit::of_connection(error),
-            Self::Database(error) => exit::of(error),
-            Self::InSession { error, .. } => exit::of(error),
-            Self::InDoubt(_)
-            | Self::RunInDoubt(_)
-            | Self::LostTask { .. }
-            | Self::LostRun { .. }
-            | Self::TaskGone(_)
-            | Self::Output(_) => exit::FAILURE,
-        }
-    }
-
-    /// Returns the DETAIL of a server error.
-    pub(crate) fn detail(&self) -> Option<&str> {
-        match self {
-            Self::Database(error) => error.detail(),
-            Self::InSession { error, .. } => error.detail(),
-            _ => None,
-        }
-    }
-
-    pub(crate) fn hint(&self) -> Option<String> {
-        match self {
-            Self::Usage { hint, .. } | Self::Refused { hint, .. } => hint.clone(),
-            Self::Connect(error) => error.hint(),
-            // Errors that the schema raises have hints of their own.
-            Self::Database(error) if lacks_privilege(error) && error.hint().is_none() => Some(
-                "Submitting requires the role mill_producer. --wait reads tasks and history, and \
-                 also requires mill_viewer."
-                    .to_owned(),
-            ),
-            Self::Database(error) => error.hint(),
-            Self::InDoubt(_) => Some(
-                "With --key the command can be repeated safely while the task is live.".to_owned(),
-            ),
-            Self::RunInDoubt(_) => Some("pgmill run list shows the last runs.".to_owned()),
-            Self::LostTask { id, .. } => Some(format!("pgmill task show {id}")),
-            Self::LostRun { id, .. } => Some(format!("pgmill run show {id}")),
-            Self::InSession { .. } | Self::TaskGone(_) | Self::Output(_) => None,
-        }
+        cli::Failure::new(exit::REFUSED, message).hint(hint).into()
     }
 }
 
 impl From<Failure> for cli::Failure {
     fn from(failure: Failure) -> Self {
-        let ended = Self::new(failure.exit_code(), failure.to_string()).detail(failure.detail());
-        match failure.hint() {
-            Some(hint) => ended.hint(hint),
-            None => ended,
+        let ended = Self::new(exit::FAILURE, failure.to_string());
+        match failure {
+            Failure::Command(failure) => failure,
+            Failure::Connect(error) => error.into(),
+            Failure::Database(error) if error.hint().is_none() => {
+                Self::from(error).hint_if_unprivileged(ROLES)
+            }
+            Failure::Database(error) => error.into(),
+            Failure::InSession { error, cause } => Self::from(*error).because(&cause),
+            Failure::InDoubt(_) => {
+                ended.hint("With --key the command can be repeated safely while the task is live.")
+            }
+            Failure::RunInDoubt(_) => ended.hint("pgmill run list shows the last runs."),
+            Failure::LostTask { id, .. } => ended.hint(format!("pgmill task show {id}")),
+            Failure::LostRun { id, .. } => ended.hint(format!("pgmill run show {id}")),
+            Failure::TaskGone(_) | Failure::Output(_) => ended,
         }
     }
-}
-
-fn lacks_privilege(error: &QueueError) -> bool {
-    error.sqlstate() == Some(&SqlState::INSUFFICIENT_PRIVILEGE)
 }

@@ -154,11 +154,11 @@ impl Database {
     /// The rights have expired; the database is unreachable.
     pub(crate) async fn session_for(&self, rights: &Rights) -> Result<Session, HttpError> {
         let session = Session { role: rights.role.clone(), ..self.session().await? };
-        if let Some(expires_at) = rights.expires_at {
-            if one(&**session.client, IS_EXPIRED, &[&expires_at]).await? {
-                return Err(HttpError::new(StatusCode::UNAUTHORIZED, "the access has expired")
-                    .hint(format!("it was valid until {expires_at}; ask for a new token")));
-            }
+        if let Some(expires_at) = rights.expires_at
+            && one(&**session.client, IS_EXPIRED, &[&expires_at]).await?
+        {
+            return Err(HttpError::new(StatusCode::UNAUTHORIZED, "the access has expired")
+                .hint(format!("it was valid until {expires_at}; ask for a new token")));
         }
         Ok(session)
     }

@@ -57,10 +57,10 @@ fn an_invalid_statement_is_refused_before_it_is_sent() {
         ("COPY t TO STDOUT", "COPY TO STDOUT is not allowed"),
         ("SELECT '\0'", "the statement has a NUL byte at offset 8"),
     ] {
-        let error = check(statement, "").unwrap_err();
+        let error = cli::Failure::from(check(statement, "").unwrap_err());
         assert!(error.to_string().starts_with(expected), "{error}");
-        assert_eq!(error.exit_code(), exit::REFUSED);
-        assert!(error.hint().is_some());
+        assert_eq!(error.code(), exit::REFUSED);
+        assert_ne!(error.summary(), error.message(), "a hint");
     }
     assert!(check("CALL load()", "").is_ok());
 }
@@ -68,8 +68,8 @@ fn an_invalid_statement_is_refused_before_it_is_sent() {
 #[test]
 fn a_missing_file_is_a_usage_error() {
     for path in ["no/such/file.sql", "/"] {
-        let error = Source::file(Path::new(path)).unwrap_err();
-        assert_eq!(error.exit_code(), exit::USAGE, "{error}");
+        let error = cli::Failure::from(Source::file(Path::new(path)).unwrap_err());
+        assert_eq!(error.code(), exit::USAGE, "{error}");
     }
 }
 

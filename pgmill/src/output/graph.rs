@@ -29,7 +29,7 @@ pub(crate) struct Edge {
 
 impl Edge {
     /// Returns an edge, with the expected outcome of the parent as its label unless it is the default.
-    pub(crate) fn new(from: impl ToString, to: impl ToString, expected: Expected) -> Self {
+    pub(crate) fn new(from: &impl ToString, to: &impl ToString, expected: Expected) -> Self {
         let label = (expected != Expected::Succeeded).then(|| expected.to_string());
         Self { from: from.to_string(), to: to.to_string(), label }
     }

@@ -29,7 +29,7 @@ pub(super) async fn draw(client: &Client, out: &Output, args: &RunGraph) -> Exit
             state: task.state.split(',').next().map(str::to_owned),
         })
         .collect();
-    let arrows = edges.iter().map(|it| graph::Edge::new(it.parent, it.child, it.expected));
+    let arrows = edges.iter().map(|it| graph::Edge::new(&it.parent, &it.child, it.expected));
     let arrows: Vec<_> = arrows.collect();
     let text = graph::format(args.format, (&boxes, &arrows), || lines(&tasks, &edges));
     out.answer(json!({ "tasks": tasks, "edges": edges }), text)

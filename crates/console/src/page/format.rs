@@ -3,11 +3,14 @@
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use queue::{Outcome, State};
-use std::fmt::Write;
 
 pub(crate) use crate::escape::attribute_value;
 use crate::escape::{Markup, escaped};
+
+/// ASCII characters that a query string does not contain as they are.
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// A `Copy` value or a reference to one, with any number of reference levels.
 pub(crate) trait ByValue<T> {
@@ -210,15 +213,7 @@ pub(crate) fn query_string(pairs: &[(&str, &str)]) -> String {
 
 /// Percent-encodes a value for a query string.
 pub(crate) fn url_encode(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            let _ = write!(out, "%{byte:02X}");
-        }
-    }
-    out
+    utf8_percent_encode(text, RESERVED).to_string()
 }
 
 /// Joins a text into one line and truncates it to `max_chars` characters.
