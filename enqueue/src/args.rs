@@ -10,9 +10,7 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser};
 use cli::time::{self, Moment};
 use conninfo::{ConnectionSource, Layer, SourceNames};
-use queue::{
-    Backoff, Isolation, Labels, Mode, Priority, StoredOptions, Traceparent, task_defaults,
-};
+use queue::{Backoff, Labels, Mode, Priority, StoredOptions, Traceparent, task_defaults};
 use serde_json::Value;
 use terminal::{label, queue_name, span};
 
@@ -211,11 +209,6 @@ pub(crate) struct TaskFlags {
     #[arg(long, value_parser = enum_value::<Mode>(Mode::ALL.iter().map(|it| it.as_str())))]
     #[arg(help_heading = EXECUTION)]
     pub(crate) mode: Option<Mode>,
-    /// Isolation level of the transaction; with --mode autocommit, of the transactions that the
-    /// statement opens [default: that of the login and the database]
-    #[arg(long, value_name = "LEVEL", help_heading = EXECUTION)]
-    #[arg(value_parser = enum_value::<Isolation>(Isolation::ALL.iter().map(|it| it.as_str())))]
-    pub(crate) isolation: Option<Isolation>,
     /// Never start the statement a second time; requires --mode autocommit
     #[arg(long, help_heading = EXECUTION)]
     pub(crate) at_most_once: bool,

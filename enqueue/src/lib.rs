@@ -142,7 +142,6 @@ async fn options(args: &Args, session: &Session) -> Result<TaskOptions, Failure>
         target: flags.target.clone(),
         stored: StoredOptions {
             labels: args.labels(),
-            isolation: flags.isolation,
             traceparent: args.traceparent()?,
             ..flags.stored.clone()
         },

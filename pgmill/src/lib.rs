@@ -1,6 +1,6 @@
 //! The program `pgmill`: the operator's command line for inspecting and operating a fleet.
 //!
-//! | room | contents |
+//! | module | contents |
 //! |---|---|
 //! | `args` | command line, help, examples |
 //! | `completion` | scripts for shell completion, and the names that they offer |
@@ -12,7 +12,7 @@
 //! | `fleet` | `pgmill status`, `top`, `pause`, `resume`, `console`, `worker`, `health`, `queue`, `priority`, `limit`, `group` |
 //! | `notifications` | `pgmill subscription`, `notification` |
 //! | `history` | `pgmill history`, `failures`, `durations`, `audit` |
-//! | `database` | `pgmill init`, `doctor`, `profile` |
+//! | `database` | `pgmill init`, `doctor`, `profile`, `target` |
 //! | `session` | connection of a command, its wait for a lock, `pgmill context`, and commands on several databases |
 //! | `output` | tables, documents, graphs, colours, times and sizes |
 //!

@@ -53,7 +53,14 @@ pub struct StoredOptions {
     pub labels: Labels,
     /// Isolation level of the task's transaction; `None` for the default of the login and the
     /// database.
-    #[cfg_attr(feature = "clap", arg(skip))]
+    #[cfg_attr(feature = "clap", arg(
+        long, value_name = "LEVEL", value_parser = clap::builder::TypedValueParser::try_map(
+            clap::builder::PossibleValuesParser::new(Isolation::ALL.iter().map(|it| it.as_str())),
+            |text| text.parse::<Isolation>()
+        ),
+        help = "Isolation level of the transaction; with --mode autocommit, of the transactions that the statement \
+            opens [default: that of the login and the database]"
+    ))]
     #[serde(default)]
     pub isolation: Option<Isolation>,
     /// Whether the params of the finished task are stored; `None` for the default of the queue. In

@@ -1,4 +1,4 @@
-//! Every interval and time limit of the worker, and how they depend on each other.
+//! Intervals and time limits of the worker that depend on each other.
 //!
 //! From the death of a worker to its tasks being pending again, with the defaults:
 //!

@@ -1,4 +1,4 @@
-//! Transitions of a task, as in the state graph of ARCHITECTURE.md. A waiting task in this table is
+//! Transitions of a task, as in the state graph of ARCHITECTURE.md, and the retry by an operator. A waiting task in this table is
 //! scheduled, blocked or pending.
 //!
 //! | transition | file |
