@@ -40,7 +40,7 @@ const MAX_PARTS: usize = 4;
 #[test]
 fn each_thing_has_one_word() {
     let mut found = Vec::new();
-    let mut names = 0;
+    let mut lines = 0;
     let endings = [".rs", ".md", ".sql", ".json", ".yml", ".yaml", ".html", ".js", ".mjs", ".toml"];
     for (path, text) in files(&["."], &endings) {
         let path = path.trim_start_matches("./");
@@ -48,8 +48,12 @@ fn each_thing_has_one_word() {
             continue;
         }
         for (number, line) in (1..).zip(text.lines()) {
+            lines += 1;
+            let lower = line.to_lowercase();
+            if !FORBIDDEN.iter().any(|(word, _)| lower.contains(word)) {
+                continue;
+            }
             for name in line.split(|c: char| !(c.is_alphanumeric() || c == '_')) {
-                names += usize::from(!name.is_empty());
                 let parts = parts(name);
                 let known = FORBIDDEN.iter().filter(|(word, _)| {
                     parts.len() <= MAX_PARTS && parts.iter().any(|part| part == word)
@@ -63,7 +67,7 @@ fn each_thing_has_one_word() {
             }
         }
     }
-    assert!(names > 100_000, "the scan finds {names} names");
+    assert!(lines > 100_000, "the scan finds {lines} lines");
     assert_none("words that the glossary replaces", &found);
 }
 
