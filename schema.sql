@@ -7,7 +7,7 @@
 -- Apply with `psql -f schema.sql` or `pgmill init`, as superuser or as a role with CREATEROLE and
 -- CREATE on the database. Applying the file again changes nothing.
 --
--- Contents, in the order in which the objects depend on one another (make schema writes the list):
+-- Contents, in the order in which a task passes through the files (make schema writes the list):
 --
 --   01_roles                      117  Roles: the owner of all objects, and the rights of programs and people
 --   02_types                      278  Types: enums and domains
@@ -1768,9 +1768,9 @@ GRANT EXECUTE ON FUNCTION mill.set_target_conditions TO mill_operator;
 
 -- A column of mill.tasks is what statements of the queue search, order or change. Everything else that a caller
 -- chooses is an attribute of mill.task_options. Every table and function copies this value as a whole: within the
--- schema, a new option is an attribute of the type, its check in mill.read_options if it needs one, and its default
--- in mill.effective if it has one. CONTRIBUTING.md names the other places. An attribute that is null has its default, and a task with defaults only
--- has no options.
+-- schema, a new option is an attribute of the type, its check in mill.read_options if it needs one, and its default in
+-- mill.effective if it has one. CONTRIBUTING.md names the other places. An attribute that is null has its default, and
+-- a task with defaults only has no options.
 DO $$
 BEGIN
     IF to_regtype('mill.task_options') IS NULL THEN

@@ -3,7 +3,7 @@
 -- Apply with `psql -f schema.sql` or `pgmill init`, as superuser or as a role with CREATEROLE and
 -- CREATE on the database. Applying the file again changes nothing.
 --
--- Contents, in the order in which the objects depend on one another (make schema writes the list):
+-- Contents, in the order in which a task passes through the files (make schema writes the list):
 --
 --   01_roles                   Roles: the owner of all objects, and the rights of programs and people
 --   02_types                   Types: enums and domains

@@ -9,9 +9,9 @@
 
 -- A column of mill.tasks is what statements of the queue search, order or change. Everything else that a caller
 -- chooses is an attribute of mill.task_options. Every table and function copies this value as a whole: within the
--- schema, a new option is an attribute of the type, its check in mill.read_options if it needs one, and its default
--- in mill.effective if it has one. CONTRIBUTING.md names the other places. An attribute that is null has its default, and a task with defaults only
--- has no options.
+-- schema, a new option is an attribute of the type, its check in mill.read_options if it needs one, and its default in
+-- mill.effective if it has one. CONTRIBUTING.md names the other places. An attribute that is null has its default, and
+-- a task with defaults only has no options.
 DO $$
 BEGIN
     IF to_regtype('mill.task_options') IS NULL THEN
