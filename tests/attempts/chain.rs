@@ -229,8 +229,9 @@ async fn tasks_with_parameters_limits_or_effects_outside_the_cluster_run_in_no_c
         "options => '{\"isolation\": \"read_committed\"}'",
     ];
     let database = database().await;
-    let _worker = Worker::start(&database, &ONE_READER);
     for option in options {
+        // Such tasks keep their worker from chains for BATCH_COOL_DOWN.
+        let _worker = Worker::start(&database, &ONE_READER);
         until_chained(&database).await;
         let sql = format!("SELECT mill.enqueue($1, {option}) FROM generate_series(1, 40)");
         database.rows(&sql, &[&MARK]).await;

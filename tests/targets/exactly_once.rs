@@ -88,7 +88,7 @@ async fn a_call_runs_in_its_target_and_leaves_a_receipt() {
 #[tokio::test(flavor = "multi_thread")]
 async fn tasks_over_three_databases_have_their_effect_once_under_kills_and_crashes() {
     // Twelve faults are one of each kind, and kills.
-    drain_under_faults(amount(3_000, 20_000), amount(12, 60)).await;
+    drain_under_faults(amount(1_500, 20_000), amount(12, 60)).await;
 }
 
 /// `cargo test -p tests -- --ignored three_hundred_faults`: takes several minutes.
