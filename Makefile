@@ -55,7 +55,7 @@ test: server ## Run all tests on a private cluster (LONG=1: with more tasks, fau
 	@# this build, tests would run outdated programs.
 	$(BUILD)
 	@# More threads than processors: tests wait for workers and servers most of the time.
-	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-14} $(if $(LONG),PGMILL_LONG_TESTS=1) \
+	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-8} $(if $(LONG),PGMILL_LONG_TESTS=1) \
 	  $(CLUSTER) run $(PG_OPTION) -- cargo test --workspace --locked --no-fail-fast
 
 long-tests: ## As test, with LONG=1
