@@ -45,8 +45,10 @@ fn every_planted_bug_is_found() {
             Bug::RestartUnreported => 133,
             Bug::FutureHeartbeatClamped => 56,
             Bug::GapUnnoticed | Bug::ClaimsUnreconciled => 3,
-            Bug::OutageUnreported | Bug::PendingUnreported => 2,
-            Bug::BatchKept | Bug::ReturnUnchecked => 2,
+            Bug::OutageUnreported
+            | Bug::PendingUnreported
+            | Bug::BatchKept
+            | Bug::ReturnUnchecked => 2,
             _ => 1,
         };
         let planted = |seed| run(Options { bug: Some(*bug), workers, readers, ..options(seed) });
