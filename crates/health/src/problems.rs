@@ -262,14 +262,14 @@ fn stuck_task(task: &Running, now: Timestamp) -> Option<Problem> {
         let message = format!("{who} is still running after a cancel request");
         return Some(Problem::critical(seconds, message, about));
     }
+    let pids = Some(&task.blocked_by).filter(|pids| !pids.is_empty())?;
     let blockers = task.blockers.iter().filter_map(Value::as_array).flatten();
     let mut blockers: Vec<String> = blockers.map(describe_blocker).collect();
     if blockers.is_empty() {
-        blockers = task.blocked_by.iter().map(|pid| format!("backend {pid}")).collect();
+        blockers = pids.iter().map(|pid| format!("backend {pid}")).collect();
     }
     let message = format!("{who} is blocked by {}", blockers.join("; "));
-    let blocked = !task.blocked_by.is_empty();
-    blocked.then(|| Problem::warning(age(now, task.started_at), message, about))
+    Some(Problem::warning(age(now, task.started_at), message, about))
 }
 
 fn failed_outcomes(finished: &OutcomeCount, facts: &FleetFacts<'_>) -> Option<Problem> {

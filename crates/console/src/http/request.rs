@@ -155,11 +155,19 @@ impl FormRequest {
         path: &str,
         change: impl AsyncFnOnce(&Transaction<'_>) -> Result<R, HttpError>,
     ) -> HandlerResult {
+        self.change_and_open(async |tx| change(tx).await.map(|_| path)).await
+    }
+
+    /// As [`Self::change`], to the path that `change` returns.
+    pub(crate) async fn change_and_open<P: AsRef<str>>(
+        &self,
+        change: impl AsyncFnOnce(&Transaction<'_>) -> Result<P, HttpError>,
+    ) -> HandlerResult {
         let mut session = self.context.session().await?;
         let tx = self.begin(&mut session).await?;
-        change(&tx).await?;
+        let path = change(&tx).await?;
         tx.commit().await?;
-        Ok(self.redirect_back(path))
+        Ok(self.redirect_back(path.as_ref()))
     }
 
     /// Begins a transaction on behalf of the user. The database checks the privileges of the login.

@@ -10,6 +10,7 @@
 use conninfo::{ConnectError, ConnectionTarget, open};
 use fleet_decisions::timing::POOLER_CHECK_TIMEOUT;
 use queue::QueueError;
+use queue::row::only;
 use tokio::time::timeout;
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
@@ -62,7 +63,7 @@ pub(crate) async fn check(
         Ok(Ok(Routing::SharedBackend)) => {
             Err(refused("the session changes its backend between transactions"))
         }
-        Ok(Err(error)) => Err(error.into()),
+        Ok(Err(error)) => Err(error),
         Err(_) => Err(refused("the pooler gave the second of two sessions no server connection")),
     }
 }
@@ -84,7 +85,7 @@ enum Routing {
 
 /// Detects a shared backend. While `other` has a transaction open, a pooler has either given it the
 /// backend of `client`, or has to give `client` another backend.
-async fn detect_routing(client: &Client, other: &Client) -> Result<Routing, tokio_postgres::Error> {
+async fn detect_routing(client: &Client, other: &Client) -> Result<Routing, QueueError> {
     let (first, marked) = backend(client).await?;
     if !marked {
         return Ok(Routing::SettingsDropped);
@@ -102,7 +103,7 @@ async fn detect_routing(client: &Client, other: &Client) -> Result<Routing, toki
 }
 
 /// Returns the backend's process id and whether the marker setting arrived.
-async fn backend(client: &Client) -> Result<(i32, bool), tokio_postgres::Error> {
-    let row = &client.query_typed(BACKEND, &[]).await?[0];
+async fn backend(client: &Client) -> Result<(i32, bool), QueueError> {
+    let row = only(client, BACKEND, &[]).await?;
     Ok((row.try_get(0)?, row.try_get(1)?))
 }

@@ -14,13 +14,13 @@ pub(crate) fn routes() -> Router<App> {
 }
 
 async fn start_run(form: FormRequest) -> HandlerResult {
-    let mut session = form.context.session().await?;
-    let tx = form.begin(&mut session).await?;
-    let known = data(&tx, form.field("name")).await?;
-    let params = form.params(&known.shape.params);
-    let started = run::start(&*tx, &[known.shape.name], &params, &RunOptions::default()).await?;
-    tx.commit().await?;
-    Ok(form.redirect_back(&format!("/runs/{}", started.run)))
+    form.change_and_open(async |tx| {
+        let known = data(tx, form.field("name")).await?;
+        let params = form.params(&known.shape.params);
+        let started = run::start(tx, &[known.shape.name], &params, &RunOptions::default()).await?;
+        Ok(format!("/runs/{}", started.run))
+    })
+    .await
 }
 
 async fn enable_job(form: FormRequest) -> HandlerResult {

@@ -22,18 +22,17 @@ fn path(name: &str) -> String {
 
 async fn start_run(form: FormRequest) -> HandlerResult {
     let name = form.field("name");
-    let mut session = form.context.session().await?;
-    let tx = form.begin(&mut session).await?;
-    let known = queries::status(&*tx, name).await?.ok_or_else(|| no_such_schedule(name))?;
-    let at = match form.field("at") {
-        "" => None,
-        _ => Some(form.instant("at", &zone(&known.timing))?),
-    };
-    let params = form.params(&jobs::param_names(&*tx, name).await?);
-    let started = declare::run_now(&*tx, name, form.flag("force"), &params, at).await?;
-    let run = started.ok_or_else(|| no_such_schedule(name))?;
-    tx.commit().await?;
-    Ok(form.redirect_back(&format!("/runs/{run}")))
+    form.change_and_open(async |tx| {
+        let known = queries::status(tx, name).await?.ok_or_else(|| no_such_schedule(name))?;
+        let at = match form.field("at") {
+            "" => None,
+            _ => Some(form.instant("at", &zone(&known.timing))?),
+        };
+        let params = form.params(&jobs::param_names(tx, name).await?);
+        let started = declare::run_now(tx, name, form.flag("force"), &params, at).await?;
+        started.map(|run| format!("/runs/{run}")).ok_or_else(|| no_such_schedule(name))
+    })
+    .await
 }
 
 async fn enable_schedule(form: FormRequest) -> HandlerResult {
@@ -105,11 +104,12 @@ async fn change_backfill(form: FormRequest) -> HandlerResult {
         "cancel" => BackfillAction::Cancel,
         _ => return Err(HttpError::bad_request("action must be pause, resume or cancel")),
     };
-    let mut session = form.context.session().await?;
-    let tx = form.begin(&mut session).await?;
-    let known = backfill::backfills(&*tx, None, Some(id), 1).await?.pop();
-    let known = known.ok_or_else(|| HttpError::not_found(format!("there is no backfill {id}")))?;
-    backfill::change(&*tx, id, action).await?;
-    tx.commit().await?;
-    Ok(form.redirect_back(&path(&known.schedule)))
+    form.change_and_open(async |tx| {
+        let known = backfill::backfills(tx, None, Some(id), 1).await?.pop();
+        let known =
+            known.ok_or_else(|| HttpError::not_found(format!("there is no backfill {id}")))?;
+        backfill::change(tx, id, action).await?;
+        Ok(path(&known.schedule))
+    })
+    .await
 }
